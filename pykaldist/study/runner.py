@@ -63,8 +63,8 @@ def _found(trial: Trial, folder: Path, seconds: float) -> Result:
     """The result of a training that came to its end; its config and history are kept unless it only finds a rate."""
     history = read_history(folder)
     last = [line for line in history if line["accepted"]][-1]
-    result = Result(trial.corpus, trial.options, trial.seed, diverged=False, cpu_seconds=round(seconds, 1), cv_loss=last["cv_loss"],
-                    cv_acc=last.get("cv_acc"))
+    loss, accuracy = (last.get(f"averaged_{name}", last.get(name)) for name in ("cv_loss", "cv_acc"))  # of the model that was written
+    result = Result(trial.corpus, trial.options, trial.seed, diverged=False, cpu_seconds=round(seconds, 1), cv_loss=loss, cv_acc=accuracy)
     if trial.tuning:
         return result
     counts = read_counts(folder / "decode" / "scoring_kaldi" / "wer_details" / "per_utt")

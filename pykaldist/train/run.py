@@ -99,7 +99,8 @@ class TrainingRun(ABC):
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
         trainer = Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
-                          lambda line: print(title + line, flush=True), factor, ramp, stack, combine)
+                          lambda line: print(title + line, flush=True), factor, ramp, stack, combine,
+                          0.0 if alone or title else c.trainer.ema_decay)
         trainer.check_stores = self.verification.check
         return trainer
 

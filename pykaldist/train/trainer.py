@@ -44,6 +44,7 @@ from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
+from pykaldist.train.averages import MovingAverages
 from pykaldist.train.best import BestModel
 from pykaldist.train.checkpoints import TRAINER, Checkpoints, copied
 from pykaldist.train.combine import LastModels
@@ -63,11 +64,15 @@ class TrainerOptions:
 
     checkpoint_minutes: float = option(5.0, "minutes between checkpoints within an epoch")
     keep_checkpoints: int = option(2, "checkpoints kept")
+    ema_decay: float = option(0.0, "decay an update of a moving average of the model, which is the result; 0.999 has the last thousand or so "
+                                   "(0: the last model is)")
     log_to: str = option("", "programs that get the curves too: tensorboard, mlflow or both, with a comma between; their packages are not "
                              "installed by default")
 
     def __post_init__(self) -> None:
         names_in(self.log_to)
+        if not 0.0 <= self.ema_decay < 1.0:
+            raise UserError(f"--ema-decay {self.ema_decay:g} is outside [0, 1).")
         if self.checkpoint_minutes < 0 or self.keep_checkpoints < 1:
             raise UserError(f"--checkpoint-minutes {self.checkpoint_minutes:g} --keep-checkpoints {self.keep_checkpoints}: expected no "
                             "less than 0 minutes and 1 checkpoint.")
@@ -92,11 +97,13 @@ class Trainer:
 
     `rate_factor` multiplies the schedule's rates for the workers. With `ramp` it rises from 1 during the first epoch (Goyal et al., 2017;
     Zhang et al., 2019). `stack`: where the workers compute together. `combine`: the last models of which the best mean is taken at the end.
+    `ema_decay`: of the moving average that is the result; 0: there is none.
     """
 
     def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
                  options: TrainerOptions, divergence: DivergenceOptions, log: Callable[[str], None] = print,
-                 rate_factor: float = 1.0, ramp: bool = False, stack: Stack | None = None, combine: int = 1) -> None:
+                 rate_factor: float = 1.0, ramp: bool = False, stack: Stack | None = None, combine: int = 1,
+                 ema_decay: float = 0.0) -> None:
         self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
         self.exp, self.options, self.divergence, self.rate_factor, self.ramp = exp, options, divergence, rate_factor, ramp
         self.detector, self.stack = Detector(workers[0].learner.steady), stack
@@ -113,6 +120,7 @@ class Trainer:
         self.accepted = workers[0].params.clone()
         self.best = BestModel(self.accepted, self.learner.patience)
         self.last = LastModels(combine)
+        self.averages = MovingAverages(ema_decay, self.accepted, len(workers))
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
@@ -155,6 +163,7 @@ class Trainer:
         elif not self._resume():
             self.accepted.copy_(self.workers[0].params)
             self._set_model(self.accepted)
+            self.averages.start(self.accepted)
             cv = evaluate(self.learner, self.cv, self.host.processes)
             priors = evaluate(self.learner, self.cv, self.host.processes, self.learner.score_priors)["loss"]
             if not math.isfinite(cv["loss"]):
@@ -192,6 +201,8 @@ class Trainer:
             self.log(f"WARNING: the cross-validation loss, {bounds.best:.3g}, is still above that of the priors alone, {bounds.priors:.3g}")
         if self.last.count > 1:
             self._combine()
+        elif self.averages and not self.best.ended:
+            self.accepted.copy_(self.averages.accepted)
         self._set_model(self.accepted)
 
     def _combine(self) -> None:
@@ -245,25 +256,29 @@ class Trainer:
             self.detector.accept(train["loss"], cv["loss"])
             self.best.note(epoch + 1, cv["loss"], self.accepted, cv.get("wer"))
             self.last.note(self.accepted)
+            self.averages.accept([rank - host.ranks.start for rank in host.living_here()], host.processes)
         else:
             self._set_model(self.accepted)
+            self.averages.go_back()
             for strategy in self.strategies:
                 strategy.rejected()
+        averaged = self._evaluate_average()
         total = host.elapsed()
         seconds = {name: value / host.processes.size for name, value in zip(TIMES, spent, strict=True)}
         notes = {**host.notes(), **({"backed_off": self.detector.backed_off} if self.detector.backed_off else {})}
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
-            "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
+            **{f"averaged_cv_{name}": value for name, value in averaged.items()}, "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
             "time": host.time, "disagreement": host.disagreement, **notes})
         self._write_history()
         for writer in self._writers:
             writer.write(self.history[-1])
         verdict = "" if accepted else " (rejected)"
         shares = {"compute": "computing", "exchange": "exchanging", "wait": "waiting", "load": "loading"}
+        of_average = f", of the moving average {described(averaged)}" if averaged else ""
         several = "" if host.size == 1 else f"; disagreement {host.disagreement:.2g}{_asynchrony(notes)}"
-        self.log(f"epoch {epoch + 1}: rate {rate:.3g}, {int(frames)} frames, {described(train)}; cv {described(cv)}{verdict}; "
+        self.log(f"epoch {epoch + 1}: rate {rate:.3g}, {int(frames)} frames, {described(train)}; cv {described(cv)}{of_average}{verdict}; "
                  f"{total:.1f} s {host.time}, {new_frames / total:.0f} frames/s, "
                  + ", ".join(f"{word} {100 * seconds[name] / total:.0f} %" for name, word in shares.items()
                              if host.size > 1 or name in ("compute", "load")) + several)
@@ -272,6 +287,15 @@ class Trainer:
         self.detector.forget_epoch()
         self.detector.backed_off = []
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
+
+    def _evaluate_average(self) -> dict[str, float]:
+        """The metrics on the held-out data of the moving average; none where there is no average."""
+        if not self.averages:
+            return {}
+        self._set_model(self.averages.accepted)
+        found = evaluate(self.learner, self.cv, self.host.processes)
+        self._set_model(self.accepted)
+        return found
 
     def _rate(self, fraction: float = 0.0) -> float:
         """The workers' learning rate when this fraction of the epoch is done."""
@@ -302,6 +326,7 @@ class Trainer:
         rate = self._rate(self._end())
         detector.backed_off.append({"why": what, "learn_rate": rate})
         self._set_model(self.accepted)
+        self.averages.go_back()
         for worker in self.workers:
             worker.restart()
         self.strategies = [type(strategy)(strategy.options) for strategy in self.strategies]
@@ -337,6 +362,7 @@ class Trainer:
     def _on_step(self, rank: int, worker: Worker) -> None:
         """Count a step of a worker, and read its loss from time to time."""
         pulse.steps += 1
+        self.averages.follow(rank - self.host.ranks.start, worker.params, worker.updates)
         if worker.index % LOSS_CHECK_INTERVAL == 0:
             self.check_stores()
             totals = worker.totals.tolist()
@@ -401,7 +427,7 @@ class Trainer:
     def _state_of(self, rank: int) -> dict[str, Any]:
         """The states of a worker of this process, and of its strategy."""
         index = rank - self.host.ranks.start
-        return {"worker": self.workers[index].state_dict(), "strategy": self.strategies[index].state_dict()}
+        return {"worker": self.workers[index].state_dict(), "strategy": self.strategies[index].state_dict(), **self.averages.state_of(index)}
 
     def _join(self, rank: int, state: dict[str, Any]) -> Coroutine[Any, Any, None]:
         """Make a worker of this process join an elastic job within an epoch, with the states of another worker; its work in the epoch."""
@@ -476,6 +502,7 @@ class Trainer:
                 worker.load_state_dict(parts[rank]["worker"])
                 strategy.load_state_dict(parts[rank]["strategy"])
                 self.detector.load_worker_state(rank, parts[rank]["detector"])
+                self.averages.load(rank - self.host.ranks.start, parts[rank])
             elif not self.host.keeps_dead:
                 some = next(iter(parts.values()))
                 worker.join(some["worker"])
@@ -502,7 +529,7 @@ class Trainer:
         """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""
         return {"workers": self.host.size, "living": list(self.host.living), "epoch": self.epoch, "history": json.dumps(self.history),
                 "accepted": self.accepted, "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
-                "divergence": self.detector.state_dict(), "best": self.best.state_dict(), "last": self.last.state_dict()}
+                "divergence": self.detector.state_dict(), "best": self.best.state_dict(), "last": self.last.state_dict(), "average": self.averages.accepted}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]
@@ -511,3 +538,4 @@ class Trainer:
         self.detector.load_state_dict(state["divergence"])
         self.best.load_state_dict(state["best"])
         self.last.load_state_dict(state["last"])
+        self.averages.start(state["average"])

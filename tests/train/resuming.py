@@ -43,7 +43,7 @@ MODELS = {
 SEQUENCES = {"lstm": ["--num-streams", "3", "--chunk", "4"], "blstm": ["--sequences", "chunks", "--num-streams", "2", "--chunk", "2-6+2"]}
 OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "3"], "easgd": ["--average-period", "3"],
        "diloco": ["--fragments", "2", "--average-period", "4", "--outer-momentum", "0.5"], "ngsgd": ["--update-period", "2"],
-       "sgd": ["--momentum", "0.3"]}
+       "sgd": ["--momentum", "0.3"], "adam": ["--ema-decay", "0.9"], "muon": []}
 REAL = ("mpi", "gloo")  # over two processes; the other fabrics are in one
 WHOLE = [name for name, objective in OBJECTIVES.items() if objective.whole_utterances]
 ANSWERING = ("easgd",)  # strategies that are asynchronous on request
@@ -93,7 +93,8 @@ def matrix() -> list[Case]:
     nnets = [(nnet, objective) for nnet in KINDS for objective in sorted(OBJECTIVES) if objective != "ctc" or nnet in SEQUENCES]
     return [Case(strategy, fabric, nnet, objective, optimizer)
             for strategy in [*strategies(), *(f"{name} asynchronous" for name in ANSWERING)] for fabric in fabrics(strategy)
-            for nnet, objective in nnets for optimizer in sorted(FRAME_OPTIMIZERS)]
+            for nnet, objective in nnets for optimizer in sorted(FRAME_OPTIMIZERS)
+            if optimizer not in ("adam", "muon") or (nnet, objective) == ("dnn", "xent")]
 
 
 def sample(cases: list[Case], seed: int) -> list[Case]:
