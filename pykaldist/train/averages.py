@@ -58,7 +58,7 @@ class MovingAverages:
 
     def state_of(self, index: int) -> dict[str, Tensor]:
         """What a checkpoint has to hold for a worker."""
-        return {"average": self._own[index]} if self else {}
+        return {"average": self._own[index] if self else self.accepted}
 
     def load(self, index: int, state: dict[str, Tensor]) -> None:
         """Take what a checkpoint holds for a worker."""

@@ -436,6 +436,7 @@ class Trainer:
         worker.join(state["worker"])
         strategy.join(state["strategy"])
         self.detector.forget_worker(rank)
+        self.averages.load(index, {"average": self.averages.accepted})
         worker.begin_epoch(self.epoch, self._rate(), self._rate_within())
         return strategy.epoch(worker, self.host.fabrics[index])
 
