@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,12 +154,19 @@ def prepare(name: str, corpus: str, folders: dict[str, str], data: str | os.Path
     if heard:
         raise UserError(f"{folder} has no audio of {listed(heard)}, which {found[chosen.stm]} names; a part of {chosen.audio.number} "
                         "is missing.")
+    mono = sorted({one.recording for one in scored if SIDES.index(one.side) >= headers[one.file].channels})
+    if mono:
+        raise UserError(f"{recordings[mono[0][:-2]]} has one channel, and {found[chosen.stm]} has its side B; {len(mono)} of the sides "
+                        f"that are scored have no channel. Fetch {chosen.audio.number} again.")
     empty = [utt for utt in both if not texts[utt]]
     kept = sorted(both - set(empty))
     times = widened([segments[utt] for utt in kept], PADDING if chosen.pem else 0.0)
     made = write_sides(data, recordings, headers, [segments[utt] for utt in kept], texts, times)
     write_text(data / "stm", "".join(f"{line}\n" for line in lines))
     (data / "glm").write_bytes(found[chosen.glm].read_bytes())
+    twice = [utt for utt, count in Counter(one.utterance for one in scored).items() if count > 1]
+    if twice:
+        yield f"{name}: segments that the reference has twice, {listed(twice)}; NIST's scoring counts both"
     for what, names in (("segments without words", empty), ("segments of the reference that the list lacks", sorted(texts.keys() - both)),
                         ("recordings without reference", sorted(set(recordings) - {one.file for one in scored}))):
         if names:
