@@ -109,6 +109,44 @@ echo "%WER 10.00 [ 1 / 10, 0 ins, 0 del, 1 sub ]" | tee "$dnn/decode_eval2000/be
     assert tables(folder, "--table", "7").returncode == 1 == tables(folder).returncode
 
 
+def scored(folder: Path) -> None:
+    """A run.sh that trains nothing: every part of every test set gets 12.3 % in an epoch of 60 s, of each run."""
+    (folder / "run.sh").write_text("""#!/usr/bin/env bash
+while [ $# -gt 0 ]; do case $1 in --dnn) dnn=$2 ;; --sets) sets=$2 ;; esac; shift; done
+echo "$dnn" >> calls
+for set in $sets; do
+  for place in decode_${set}{,_fg}{,/swbd,/callhm,/swb2p3,/swbcell}; do
+    mkdir -p "$dnn/$place"
+    echo "%WER 12.30 [ 123 / 1000, 0 ins, 0 del, 123 sub ]" > "$dnn/$place/best_wer"
+  done
+done
+echo '{"epoch": 1, "updates": 1, "frames": 1, "learn_rate": 1, "train_loss": 1, "cv_loss": 2.5, "accepted": true,
+ "seconds": {"total": 60}, "time": "measured", "disagreement": 0}' | tr -d '\n' > "$dnn/history.jsonl"
+""")
+
+
+@pytest.mark.parametrize(("recipe", "version", "table"), [
+    *(("swbd", "s5c", str(number)) for number in range(1, 7)),
+    *(("fisher_swbd", "s5", name) for name in ("chen1", "chen2", "chen3", "chen4", "ibm", "ibm-batch"))])
+def test_a_whole_table(make_recipe: Made, recipe: str, version: str, table: str) -> None:
+    """Of every table each run is run, and every cell is there: what was published, and what was obtained."""
+    folder, _ = make_recipe(recipe, version)
+    scored(folder)
+    for name in ("eval2000", "eval2001", "rt03"):
+        (folder / "data" / name).mkdir(parents=True)
+    done = tables(folder, "--table", table)
+    assert done.returncode == 0, done.stderr
+    cells, runs = read_table(folder / "local", table)
+    assert (folder / "calls").read_text().split() == [f"exp/tables/{name}" for name in runs]
+    printed = [[value.strip() for value in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line.startswith("| ")][-len(
+        {cell.row for cell in cells}):]
+    of_training = {"speedup": "1.00", "minutes": "1.00", "hours": "0.02", "cv_loss": "2.50"}
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    at = {(cell.row, cell.column): [cell.published, of_training.get(cell.test_set, "12.3")] for cell in cells}
+    for row, *values in printed:
+        assert values == [value for column in columns for value in at.get((row, column), ["", ""])], done.stdout
+
+
 def test_stages_take_what_those_before_them_made(make_dry: Callable[..., tuple[Path, Callable[..., list]]]) -> None:
     folder, dry = make_dry("swbd", "s5c")
     (folder / "local/score.sh").write_text(STUB)
