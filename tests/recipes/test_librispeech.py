@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 
 import pytest
 from layouts import librispeech
-from test_stages import make_dry
+from test_stages import make_dry, parsed_training, write_manifest
 
 __all__ = ["make_dry"]  # a fixture
 FULL = {"train-clean-100": (30, 12), "train-clean-360": (20, 12), "dev-clean": (2, 3), "test-other": (2, 3)}
@@ -31,7 +32,41 @@ def test_every_stage(make_recipe, shared, tmp_path, name, parts, options, decode
     assert {row.split("/")[0] for row in rates} == decoded and max(rates.values()) < 50, rates
     for lm in options[-1].split():
         assert sum(f"_{lm}_" in row for row in rates) == sum("_tgsmall_" in row for row in rates) > 0
+    small = {"lstm": "--nnet lstm --hid-layers 1 --hid-dim 32", "blstm": "--nnet blstm --hid-layers 1 --hid-dim 32 --dropout 0"}
+    for network, shape in small.items():
+        done = subprocess.run([folder / f"local/run_{network}.sh", "--nj", "1", "--train-opts", f"{shape} --num-epochs 1 --num-threads 1"],
+                              cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        for row in rates:
+            assert (folder / "exp" / row.replace("dnn/", f"{network}/") / "best_wer").is_file() or not row.startswith("dnn/")
     shutil.rmtree(folder / "exp")  # tens of megabytes
+
+
+@pytest.mark.parametrize(("ali", "data"), [("exp/tri3b_ali", "data-fmllr"), ("exp/ali", "data")])
+@pytest.mark.parametrize("network", ["lstm", "blstm"])
+@pytest.mark.parametrize("recipe", ["mini_librispeech", "librispeech"])
+def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data):
+    folder, dry = make_dry(recipe)
+    imported, graph = ali == "exp/ali", f"{ali.removesuffix('_ali')}/graph_tgsmall"
+    write_manifest(folder / "exp/dnn/store/train", f"{data}/train", ali)
+    langs = [f"data/{'lang_nosp' if imported else 'lang'}_{lm}" for lm in ("tgsmall", "tgmed", "tglarge")]
+    for name in (graph, f"{data}/train", f"{data}/dev_clean", f"{data}/test_other", *langs):
+        (folder / name).mkdir(parents=True)
+    (folder / graph / "HCLG.fst").touch()
+    trained, *calls = dry(f"local/run_{network}.sh", "--seed", "3", "--strategy", "bmuf", "--ngpu", "4")
+    parsed = parsed_training(trained)
+    assert (parsed.seed, parsed.ngpu, parsed.strategy, trained.arguments) == (3, 4, "bmuf", ["exp/dnn/store", f"exp/{network}"])
+    assert parsed.nnet.startswith("chan2015-rnn" if network == "lstm" else "chen2016-dblstm")
+    assert parsed.nnet.endswith("-small") == (recipe == "mini_librispeech")
+    expected = []
+    for test in ("dev_clean", "test_other"):
+        lattices = {lm: f"exp/{network}/decode_{lm}_{test}" for lm in ("tgsmall", "tgmed", "tglarge")}
+        expected.append(("steps/decode.sh", [graph, f"{data}/{test}", lattices["tgsmall"]]))
+        for lm, how in (("tgmed", "lmrescore"), ("tglarge", "lmrescore_const_arpa")):
+            large = langs[0].replace("tgsmall", lm)
+            expected.append((f"steps/{how}.sh", [langs[0], large, f"data/{test}", lattices["tgsmall"], lattices[lm]]))
+        expected += [("steps/score_kaldi.sh", [f"data/{test}", graph, lattices[lm]]) for lm in lattices]
+    assert [(call.script, call.arguments) for call in calls] == expected
 
 
 def test_hours_that_there_are(make_recipe):
