@@ -191,7 +191,7 @@ def test_a_network_before_its_alignments_is_refused(make_recipe, network):
 
 @pytest.mark.parametrize("recipe", sorted(path.parent.relative_to(EGS).as_posix() for path in EGS.glob("*/*/run.sh")))
 def test_what_a_recipe_has_of_its_own_is_short(recipe):
-    """Scripts that prepare, score and make tables: under 100 lines; those that train a network beside the DNN (run_*.sh) 100 each at most."""
+    """Scripts that prepare, score and make tables: under 100 lines; those that train a network beside the DNN (run_*.sh) 100 at most."""
     lines = {path: len(path.read_text().splitlines()) for path in (EGS / recipe / "local").rglob("*")
              if path.is_file() and (path.suffix == ".sh" or os.access(path, os.X_OK))}
     assert sum(count for path, count in lines.items() if not path.name.startswith("run_")) < 100

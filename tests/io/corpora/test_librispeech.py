@@ -64,6 +64,10 @@ def test_counts_beside_those_that_are_published(tmp_path: Path) -> None:
     parts = {part.replace("-", "_") for part in librispeech.FULL}
     assert set(known) == {(part, what) for part in parts for what in ("utterances", "hours", "readers")}
     assert known["dev_clean", "readers"].differs and known["test_clean", "hours"].found is None
+    mini = small(tmp_path / "mini", ("train-clean-5", "dev-clean-2"))
+    list(librispeech.prepare(str(mini), tmp_path / "data", tmp_path, ["dev-clean-2"], []))
+    words, = compare(RECIPE.parents[1] / "mini_librispeech/s5/local/counts.tsv", tmp_path / "data")
+    assert (words.folder, words.what, words.found, words.differs) == ("dev_clean_2", "transcribed words", 6, True)
 
 
 def test_kaldis_names_and_folders_of_models(tmp_path: Path) -> None:
