@@ -9,7 +9,7 @@ corpus_options() {
   --check-counts true|false       # compare utterances, hours and speakers with those of public recipes; a difference ends the recipe (false)
   --dnn <dir>                     # the network's folder ($dnn)
   --schedule-opts <options>       # the network's schedule ("$schedule_opts")
-  --config <file>                 # other sizes, such as conf/stand_in.conf, for a few minutes of speech
+  --config <file>                 # other sizes, such as conf/stand_in.conf, for a minute of speech
 EOF
 }
 
