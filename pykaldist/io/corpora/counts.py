@@ -36,8 +36,8 @@ class Count:
 def count(path: Path, what: str) -> float:
     """Count utterances, speakers, readers, recordings, conversations (files of two sides), hours or transcribed words of a data directory.
 
-    Of a lang directory, words are counted. Of a reader LibriSpeech's speakers are the chapters. Hours are those of the segments, or of `utt2dur` where there are none. Raises
-    UserError for anything else.
+    Of a lang directory, words are counted. Of a reader LibriSpeech's speakers are the chapters. Hours are those of the segments, or of
+    `utt2dur` where there are none. Raises UserError for anything else.
     """
     if what == "words":  # but for <eps>, disambiguation symbols, <s> and </s>
         return sum(not line.startswith(("<eps>", "#", "<s>", "</s>")) for line in read_lines(path / "words.txt"))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
-from pykaldist.io.corpora.packages import check_recordings, find_files, listed, package
+from pykaldist.io.corpora.packages import check_recordings, find_files, left_out, listed, package
 from pykaldist.io.corpora.rules import Rules
 from pykaldist.io.corpora.telephone import RATE, SIDES, Segment, write_sides
 from pykaldist.io.tables import read_lines
@@ -167,9 +167,9 @@ def prepare(name: str, corpus: str, folders: dict[str, str], data: str | os.Path
     twice = [utt for utt, count in Counter(one.utterance for one in scored).items() if count > 1]
     if twice:
         yield f"{name}: segments that the reference has twice, {listed(twice)}; NIST's scoring counts both"
-    for what, names in (("segments without words", empty), ("segments of the reference that the list lacks", sorted(texts.keys() - both)),
-                        ("recordings without reference", sorted(set(recordings) - {one.file for one in scored}))):
-        if names:
-            yield f"{name}: left out: {what}, {listed(names)}"
+    yield from left_out(data.parent / "local" / name, (
+        ("segments_without_words", f"{name}: segments without words", sorted(empty)),
+        ("segments_not_listed", f"{name}: segments of the reference that the list lacks", sorted(texts.keys() - both)),
+        ("audio_without_transcripts", f"{name}: recordings without reference", sorted(set(recordings) - {one.file for one in scored}))))
     yield (f"{made['utterances']:,} utterances of {made['speakers']:,} speakers (sides) of {len({one.file for one in scored}):,} "
            f"conversations, {made['hours']:.1f} h, in {data}")
