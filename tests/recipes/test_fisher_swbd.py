@@ -97,7 +97,7 @@ def test_every_stage_on_a_stand_in(make_recipe, speech: Path, tmp_path: Path) ->
     if not tiny:  # there is more speech
         with open(folder / "conf/stand_in.conf", "a", encoding="utf-8") as stream:
             stream.write("leaves=(150 200 250 300 400) gauss=(600 800 1000 1500 2000) mono_opts='' gmm_opts=''\n")
-    options = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "2", "--device", "cpu", "--sets", "eval2000",
+    options = ["--config", "conf/stand_in.conf", "--nj", "1" if tiny else "2", "--ngpu", "2", "--device", "cpu", "--sets", "eval2000",
                "--train-opts", "--num-threads 1"]
     done = run("--corpus", tmp_path / "corpora", *options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

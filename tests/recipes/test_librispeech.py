@@ -15,7 +15,7 @@ PARTS = {  # of a minute, of an hour: speakers, utterances of each
     "mini_librispeech": ({"train-clean-5": (8, 6), "dev-clean-2": (2, 6)}, {"train-clean-5": (92, 13), "dev-clean-2": (6, 13)}),
     "librispeech": ({"train-clean-100": (6, 6), "train-clean-360": (2, 6), "dev-clean": (2, 3), "test-other": (2, 3)},
                     {"train-clean-100": (60, 13), "train-clean-360": (30, 13), "dev-clean": (4, 13), "test-other": (4, 13)})}
-SMALL = ["--nj", "2", "--rbm", "false", "--ngpu", "1", "--device", "cpu", "--train-opts",
+SMALL = ["--nj", "1", "--rbm", "false", "--ngpu", "1", "--device", "cpu", "--train-opts",
          "--hid-layers 2 --hid-dim 128 --minibatch-size 256 --schedule exponential --final-learn-rate 0.0008 --num-epochs 6 "
          "--num-threads 1"]
 

@@ -11,8 +11,7 @@ from test_stages import STUB, make_dry
 
 __all__ = ["make_dry"]  # a fixture
 
-TINY = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "1", "--device", "cpu", "--rbm", "false",
-        "--train-opts", "--num-threads 1"]
+TINY = ["--config", "conf/stand_in.conf", "--ngpu", "1", "--device", "cpu", "--rbm", "false", "--train-opts", "--num-threads 1"]
 
 
 SMALL = {"train": (6, 6), "dev": (2, 3), "test": (2, 3)}  # speakers, utterances of each
@@ -31,17 +30,17 @@ def tiny(speech):
 
 
 def sized(folder, speech):
-    """The recipe's sizes for a stand-in: those of its conf/stand_in.conf for a minute, others for an hour."""
+    """Set the recipe's sizes for a stand-in, those of its conf/stand_in.conf for a minute, others for an hour; returns options."""
     if not tiny(speech):
         with open(folder / "conf/stand_in.conf", "a", encoding="utf-8") as stream:
             stream.write(f"mono_opts='' totgauss=400 gmm_opts='' hid_dim=256 {SIZES[folder.parent.name]}\n")
+    return [*TINY, "--nj", "1" if tiny(speech) else "2"]  # each job of so little speech takes its start and no more
 
 
 def test_timit_from_the_corpus_to_a_phone_error_rate(make_recipe, speech, tmp_path):
     timit.lay_out(speech, tmp_path / "LDC93S1/timit", *((6, 6) if tiny(speech) else (92, 13)))
     folder, run = make_recipe("timit")
-    sized(folder, speech)
-    done = run("--corpus", tmp_path, *TINY)
+    done = run("--corpus", tmp_path, *sized(folder, speech))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {f"{system}/decode" for system in ("mono", "tri1", "tri2", "tri3", "dnn")}  # dev chose weight and penalty
@@ -53,8 +52,7 @@ def test_timit_from_the_corpus_to_a_phone_error_rate(make_recipe, speech, tmp_pa
 def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, speech, tmp_path):
     tedlium.lay_out(speech, tmp_path / "corpus", tmp_path / "corpus/lm", SMALL if tiny(speech) else HOUR, 3)
     folder, run = make_recipe("tedlium", "s5_r3")
-    sized(folder, speech)
-    done = run("--corpus", tmp_path / "corpus", *TINY)
+    done = run("--corpus", tmp_path / "corpus", *sized(folder, speech))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {f"{system}/decode{lm}" for system in ("tri3", "dnn") for lm in ("", "_rescore")}
@@ -64,8 +62,7 @@ def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, speech, tmp_pa
 def test_common_voice_from_a_release_to_a_word_error_rate(make_recipe, speech, tmp_path):
     commonvoice.lay_out(speech, tmp_path / "cv-corpus-1", SMALL if tiny(speech) else HOUR)
     folder, run = make_recipe("commonvoice")
-    sized(folder, speech)
-    done = run("--corpus", tmp_path / "cv-corpus-1", "--language", "en", *TINY)
+    done = run("--corpus", tmp_path / "cv-corpus-1", "--language", "en", *sized(folder, speech))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {"tri3/decode", "dnn/decode"}
