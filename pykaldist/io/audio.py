@@ -225,8 +225,13 @@ def find_audio(folder: str | os.PathLike[str], suffixes: Sequence[str] = (".wav"
 
     Where one stem has several files the first of `suffixes` counts.
     """
-    found: dict[str, Path] = {}
+    return {stem: paths[0] for stem, paths in find_all_audio(folder, suffixes).items()}
+
+
+def find_all_audio(folder: str | os.PathLike[str], suffixes: Sequence[str]) -> dict[str, list[Path]]:
+    """Every audio file below `folder`, likewise; all files of one stem, in the order of `suffixes`."""
+    found: dict[str, list[Path]] = {}
     for suffix in suffixes:
-        for path in Path(folder).rglob(f"*{suffix}"):
-            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+        for path in sorted(Path(folder).rglob(f"*{suffix}")):
+            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
     return dict(sorted(found.items()))

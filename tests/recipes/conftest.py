@@ -9,7 +9,7 @@ from pathlib import Path
 
 import foreign_recipes
 import pytest
-from layouts import tones
+from layouts import hour, tones
 
 from pykaldist.cli import verbs
 from pykaldist.cli.check_recipe import tool_interfaces, verb_options
@@ -40,10 +40,11 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]
     return make
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in ("tones", "an4")])
+@pytest.fixture(params=["tones", pytest.param("hour", marks=pytest.mark.slow)])
 def speech(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A minute of words that are tones, or AN4: the folder that layouts are made of."""
-    return tones.as_an4(tmp_path / "tones", 12, 6) if request.param == "tones" else request.getfixturevalue("shared")
+    """A minute of words that are tones, or an hour of AN4: the folder that layouts are made of, whose name tells which."""
+    folder = tmp_path / request.param
+    return tones.as_an4(folder, 12, 6) if request.param == "tones" else hour.as_an4(request.getfixturevalue("shared"), folder)
 
 
 @pytest.fixture

@@ -1,27 +1,31 @@
-"""The recipes of LibriSpeech and Mini LibriSpeech, every stage, on AN4 in their corpora's layouts."""
+"""The recipes of LibriSpeech and Mini LibriSpeech, every stage, on stand-ins in their corpora's layouts."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 
 import pytest
 from layouts import librispeech
-from test_stages import make_dry
+from test_stages import make_dry, parsed_training, write_manifest
 
 __all__ = ["make_dry"]  # a fixture
-FULL = {"train-clean-100": (30, 12), "train-clean-360": (20, 12), "dev-clean": (2, 3), "test-other": (2, 3)}
-SMALL = ["--nj", "2", "--rbm", "false", "--ngpu", "1", "--train-opts",
-         "--hid-layers 2 --hid-dim 128 --minibatch-size 256 --schedule exponential --final-learn-rate 0.0008 --num-epochs 6"]
+PARTS = {  # of a minute, of an hour: speakers, utterances of each
+    "mini_librispeech": ({"train-clean-5": (8, 6), "dev-clean-2": (2, 6)}, {"train-clean-5": (92, 13), "dev-clean-2": (6, 13)}),
+    "librispeech": ({"train-clean-100": (6, 6), "train-clean-360": (2, 6), "dev-clean": (2, 3), "test-other": (2, 3)},
+                    {"train-clean-100": (60, 13), "train-clean-360": (30, 13), "dev-clean": (4, 13), "test-other": (4, 13)})}
+SMALL = ["--nj", "1", "--rbm", "false", "--ngpu", "1", "--device", "cpu", "--train-opts",
+         "--hid-layers 2 --hid-dim 128 --minibatch-size 256 --schedule exponential --final-learn-rate 0.0008 --num-epochs 6 "
+         "--num-threads 1"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "parts", "options", "decoded"), [
-    ("mini_librispeech", librispeech.MINI, ["--lms", "tgmed tglarge"], {"tri3b", "dnn"}),
-    ("librispeech", FULL, ["--hours", "460", "--tests", "dev_clean test_other", "--lms", "fglarge"], {"tri5b", "dnn"})])
-def test_every_stage(make_recipe, shared, tmp_path, name, parts, options, decoded):
-    said = librispeech.lay_out(shared, tmp_path / "corpus", parts)
-    librispeech.lay_out_models(shared, tmp_path / "corpus/lm", said, large=True)
+@pytest.mark.parametrize(("name", "options", "decoded"), [
+    ("mini_librispeech", ["--speed-perturb", "false", "--lms", "tgmed tglarge"], {"tri3b", "dnn"}),
+    ("librispeech", ["--hours", "460", "--tests", "dev_clean test_other", "--lms", "fglarge"], {"tri5b", "dnn"})])
+def test_every_stage(make_recipe, speech, tmp_path, name, options, decoded):
+    said = librispeech.lay_out(speech, tmp_path / "corpus", PARTS[name][speech.name != "tones"])
+    librispeech.lay_out_models(speech, tmp_path / "corpus/lm", said, large=True)
     folder, run = make_recipe(name)
     done = run("--corpus", tmp_path / "corpus", *SMALL, *options)
     assert done.returncode == 0, done.stderr
@@ -31,7 +35,43 @@ def test_every_stage(make_recipe, shared, tmp_path, name, parts, options, decode
     assert {row.split("/")[0] for row in rates} == decoded and max(rates.values()) < 50, rates
     for lm in options[-1].split():
         assert sum(f"_{lm}_" in row for row in rates) == sum("_tgsmall_" in row for row in rates) > 0
+    if name == "librispeech" and speech.name == "tones":
+        return
+    small = {"lstm": "--nnet lstm --hid-layers 1 --hid-dim 32", "blstm": "--nnet blstm --hid-layers 1 --hid-dim 32 --dropout 0"}
+    for network, shape in small.items():
+        done = subprocess.run([folder / f"local/run_{network}.sh", "--nj", "1", "--train-opts", f"{shape} --num-epochs 1 --num-threads 1"],
+                              cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        for row in rates:
+            assert (folder / "exp" / row.replace("dnn/", f"{network}/") / "best_wer").is_file() or not row.startswith("dnn/")
     shutil.rmtree(folder / "exp")  # tens of megabytes
+
+
+@pytest.mark.parametrize(("ali", "data"), [("exp/tri3b_ali", "data-fmllr"), ("exp/ali", "data")])
+@pytest.mark.parametrize("network", ["lstm", "blstm"])
+@pytest.mark.parametrize("recipe", ["mini_librispeech", "librispeech"])
+def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data):
+    folder, dry = make_dry(recipe)
+    imported, graph = ali == "exp/ali", f"{ali.removesuffix('_ali')}/graph_tgsmall"
+    write_manifest(folder / "exp/dnn/store/train", f"{data}/train", ali)
+    langs = [f"data/{'lang_nosp' if imported else 'lang'}_{lm}" for lm in ("tgsmall", "tgmed", "tglarge")]
+    for name in (graph, f"{data}/train", f"{data}/dev_clean", f"{data}/test_other", *langs):
+        (folder / name).mkdir(parents=True)
+    (folder / graph / "HCLG.fst").touch()
+    trained, *calls = dry(f"local/run_{network}.sh", "--seed", "3", "--strategy", "bmuf", "--ngpu", "4")
+    parsed = parsed_training(trained)
+    assert (parsed.seed, parsed.ngpu, parsed.strategy, trained.arguments) == (3, 4, "bmuf", ["exp/dnn/store", f"exp/{network}"])
+    assert parsed.nnet.startswith("chan2015-rnn" if network == "lstm" else "chen2016-dblstm")
+    assert parsed.nnet.endswith("-small") == (recipe == "mini_librispeech")
+    expected = []
+    for test in ("dev_clean", "test_other"):
+        lattices = {lm: f"exp/{network}/decode_{lm}_{test}" for lm in ("tgsmall", "tgmed", "tglarge")}
+        expected.append(("steps/decode.sh", [graph, f"{data}/{test}", lattices["tgsmall"]]))
+        for lm, how in (("tgmed", "lmrescore"), ("tglarge", "lmrescore_const_arpa")):
+            large = langs[0].replace("tgsmall", lm)
+            expected.append((f"steps/{how}.sh", [langs[0], large, f"data/{test}", lattices["tgsmall"], lattices[lm]]))
+        expected += [("steps/score_kaldi.sh", [f"data/{test}", graph, lattices[lm]]) for lm in lattices]
+    assert [(call.script, call.arguments) for call in calls] == expected
 
 
 def test_hours_that_there_are(make_recipe):

@@ -1,4 +1,4 @@
-"""The recipes of TIMIT, TED-LIUM and Common Voice, every stage, on AN4 in their corpora's layouts; what these and Fisher's call."""
+"""The recipes of TIMIT, TED-LIUM and Common Voice, every stage, on stand-ins in their corpora's layouts; what these and Fisher's call."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from test_stages import STUB, make_dry
 
 __all__ = ["make_dry"]  # a fixture
 
-TINY = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "1", "--device", "cpu", "--rbm", "false",
-        "--train-opts", "--num-threads 1"]
+TINY = ["--config", "conf/stand_in.conf", "--ngpu", "1", "--device", "cpu", "--rbm", "false", "--train-opts", "--num-threads 1"]
 
 
 SMALL = {"train": (6, 6), "dev": (2, 3), "test": (2, 3)}  # speakers, utterances of each
+HOUR = {"train": (90, 13), "dev": (4, 13), "test": (4, 13)}
+SIZES = {"timit": "leaves=400 gauss=2500", "commonvoice": "leaves=300 gauss=2000",
+         "tedlium": "leaves=(200 300 400) gauss=(1000 1500 2000)"}  # for an hour
 
 
 def rates(output: str) -> dict[str, float]:
@@ -23,27 +25,22 @@ def rates(output: str) -> dict[str, float]:
     return {row[0]: float(row[1]) for row in re.findall(r"\| (\w+/decode\w*) +\| +([\d.]+) +\|", output)}
 
 
-LARGER = "mono_opts='' totgauss=400 gmm_opts='--num-iters 25 --max-iter-inc 20'\n"  # of AN4, beside these
-SIZES = {"timit": "leaves=200 gauss=1000\n", "commonvoice": "leaves=150 gauss=800\n",
-         "tedlium": "leaves=(100 120 150) gauss=(500 600 800)\n"}
-
-
-def tiny(speech) -> bool:
+def tiny(speech):
     return speech.name == "tones"
 
 
 def sized(folder, speech):
-    """The recipe's sizes for a stand-in, of tones, or of AN4, of which there is more."""
+    """Set the recipe's sizes for a stand-in, those of its conf/stand_in.conf for a minute, others for an hour; returns options."""
     if not tiny(speech):
         with open(folder / "conf/stand_in.conf", "a", encoding="utf-8") as stream:
-            stream.write(LARGER + SIZES[folder.parent.name])
+            stream.write(f"mono_opts='' totgauss=400 gmm_opts='' hid_dim=256 {SIZES[folder.parent.name]}\n")
+    return [*TINY, "--nj", "1" if tiny(speech) else "2"]  # each job of so little speech takes its start and no more
 
 
 def test_timit_from_the_corpus_to_a_phone_error_rate(make_recipe, speech, tmp_path):
-    timit.lay_out(speech, tmp_path / "LDC93S1/timit", *((6, 6) if tiny(speech) else (40, 8)))
+    timit.lay_out(speech, tmp_path / "LDC93S1/timit", *((6, 6) if tiny(speech) else (92, 13)))
     folder, run = make_recipe("timit")
-    sized(folder, speech)
-    done = run("--corpus", tmp_path, *TINY)
+    done = run("--corpus", tmp_path, *sized(folder, speech))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {f"{system}/decode" for system in ("mono", "tri1", "tri2", "tri3", "dnn")}  # dev chose weight and penalty
@@ -53,27 +50,25 @@ def test_timit_from_the_corpus_to_a_phone_error_rate(make_recipe, speech, tmp_pa
 
 
 def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, speech, tmp_path):
-    tedlium.lay_out(speech, tmp_path / "corpus", tmp_path / "corpus/lm", SMALL if tiny(speech) else tedlium.PARTS, 3)
+    tedlium.lay_out(speech, tmp_path / "corpus", tmp_path / "corpus/lm", SMALL if tiny(speech) else HOUR, 3)
     folder, run = make_recipe("tedlium", "s5_r3")
-    sized(folder, speech)
-    done = run("--corpus", tmp_path / "corpus", *TINY)
+    done = run("--corpus", tmp_path / "corpus", *sized(folder, speech))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {f"{system}/decode{lm}" for system in ("tri3", "dnn") for lm in ("", "_rescore")}
     assert max(found.values()) < 50, found
 
 
-@pytest.mark.parametrize("speech", ["tones", pytest.param("an4", marks=pytest.mark.slow)], indirect=True)  # the tones' in CI: every stage
 def test_common_voice_from_a_release_to_a_word_error_rate(make_recipe, speech, tmp_path):
-    commonvoice.lay_out(speech, tmp_path / "cv-corpus-1", SMALL if tiny(speech) else commonvoice.PARTS)
+    commonvoice.lay_out(speech, tmp_path / "cv-corpus-1", SMALL if tiny(speech) else HOUR)
     folder, run = make_recipe("commonvoice")
-    sized(folder, speech)
-    done = run("--corpus", tmp_path / "cv-corpus-1", "--language", "en", *TINY)
+    done = run("--corpus", tmp_path / "cv-corpus-1", "--language", "en", *sized(folder, speech))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {"tri3/decode", "dnn/decode"}
     assert max(found.values()) < (10 if tiny(speech) else 60), found  # in tones, one word in 24 is 4 %
-    assert "hid_dim=256" in (folder / "data/local/sizes").read_text().split()  # those for so little speech; the option's are smaller
+    sizes = (folder / "data/local/sizes").read_text().split()
+    assert ("hid_dim=256" if tiny(speech) else "hid_dim=384") in sizes  # those for so much speech; the option's are smaller
 
 
 PREPARED = {"timit": {"data/train", "data/dev", "data/test"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pytest
 
 from pykaldist.cli import train
 
+EGS = Path(__file__).parents[2] / "egs"
 RECIPES = ("yesno", "prompts", "an4", "speechocean762")
 NETWORKS = [(recipe, network) for recipe in ("an4", "speechocean762") for network in ("cnn", "lstm", "blstm")]
 STUB = """#!/usr/bin/env bash
@@ -68,7 +70,7 @@ def _call(words: list[str]) -> Call:
     return Call(script, options, rest)
 
 
-def _parsed(call: Call) -> argparse.Namespace:
+def parsed_training(call: Call) -> argparse.Namespace:
     """The options of a call of steps/nnet/train.sh, as `pykaldist train` takes them; an error where it does not."""
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     train.add_arguments(parser)
@@ -76,7 +78,7 @@ def _parsed(call: Call) -> argparse.Namespace:
     return parser.parse_args([*words, *call.arguments])
 
 
-def _write_manifest(store: Path, data: str, ali: str) -> None:
+def write_manifest(store: Path, data: str, ali: str) -> None:
     """What local/run_*.sh read of the DNN's frame store, among what resembles it."""
     store.mkdir(parents=True, exist_ok=True)
     provenance = {"data": data, "ali": ali, "cmvn_opts": "", "alignment": {"data": "other", "ali": "other"}}
@@ -132,7 +134,7 @@ def test_options_reach_pretraining_and_training(make_dry, recipe):
         assert [call.options[name] for name in ("--strategy", "--device", "--cmd")] == ["bmuf", "cpu", "queue.sh"]
     assert {name: dnn.options[name] for name in rbm.options if name.startswith("--hid")} == \
         {name: value for name, value in rbm.options.items() if name.startswith("--hid")} != {}
-    parsed = _parsed(dnn)
+    parsed = parsed_training(dnn)
     assert (parsed.num_epochs, parsed.average_period, parsed.serial_warmup, str(parsed.dbn)) == (3, 20, 1.0, "exp/dbn")
     plain, = dry("run.sh", "--stage", "4", "--stop-stage", "5", "--rbm", "false", "--ngpu", "1")
     assert plain.script == "steps/nnet/train.sh" and "--dbn" not in plain.options and "--serial-warmup" not in plain.options
@@ -152,7 +154,7 @@ def test_a_seed_reaches_whatever_is_trained(make_dry, recipe):
 @pytest.mark.parametrize(("recipe", "network"), NETWORKS)
 def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, graph):
     folder, dry = make_dry(recipe)
-    _write_manifest(folder / "exp/dnn/store/train", f"{data}/train", ali)
+    write_manifest(folder / "exp/dnn/store/train", f"{data}/train", ali)
     (folder / graph).mkdir(parents=True)
     (folder / graph / "HCLG.fst").touch()
     calls = dry(f"local/run_{network}.sh", "--seed", "3", "--ngpu", "4", "--train-opts", "--num-epochs 2",
@@ -160,7 +162,7 @@ def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, gr
     text = "".join((folder / name).read_text() for name in (f"local/run_{network}.sh", "utils/shared/network.sh"))
     assert all(f" {call.script} " in text for call in calls)
     trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
-    parsed = _parsed(trained)
+    parsed = parsed_training(trained)
     assert (parsed.seed, parsed.randomizer_seed, parsed.ngpu, parsed.num_epochs) == (3, 3, 4, 2)
     packed = [call.arguments for call in calls if call.script == "steps/nnet/pack.sh"]
     if network == "cnn":
@@ -184,7 +186,16 @@ def test_a_network_before_its_alignments_is_refused(make_recipe, network):
     for missing in ("exp/dnn/store/train/manifest.json", "exp/tri3/graph/HCLG.fst"):
         done = subprocess.run([folder / "local" / f"run_{network}.sh"], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and f"no file {missing}; run run.sh first" in done.stderr
-        _write_manifest(folder / "exp/dnn/store/train", "data-fmllr/train", "exp/tri3_ali")
+        write_manifest(folder / "exp/dnn/store/train", "data-fmllr/train", "exp/tri3_ali")
+
+
+@pytest.mark.parametrize("recipe", sorted(path.parent.relative_to(EGS).as_posix() for path in EGS.glob("*/*/run.sh")))
+def test_what_a_recipe_has_of_its_own_is_short(recipe):
+    """Scripts that prepare, score and make tables: under 100 lines; those that train a network beside the DNN (run_*.sh) 100 at most."""
+    lines = {path: len(path.read_text().splitlines()) for path in (EGS / recipe / "local").rglob("*")
+             if path.is_file() and (path.suffix == ".sh" or os.access(path, os.X_OK))}
+    assert sum(count for path, count in lines.items() if not path.name.startswith("run_")) < 100
+    assert max(lines.values()) <= 100
 
 
 def test_seeds_are_run_once_each_and_summed_up(make_recipe):

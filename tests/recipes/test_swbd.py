@@ -109,6 +109,44 @@ echo "%WER 10.00 [ 1 / 10, 0 ins, 0 del, 1 sub ]" | tee "$dnn/decode_eval2000/be
     assert tables(folder, "--table", "7").returncode == 1 == tables(folder).returncode
 
 
+def scored(folder: Path) -> None:
+    """A run.sh that trains nothing: every part of every test set gets 12.3 % in an epoch of 60 s, of each run."""
+    (folder / "run.sh").write_text("""#!/usr/bin/env bash
+while [ $# -gt 0 ]; do case $1 in --dnn) dnn=$2 ;; --sets) sets=$2 ;; esac; shift; done
+echo "$dnn" >> calls
+for set in $sets; do
+  for place in decode_${set}{,_fg}{,/swbd,/callhm,/swb2p3,/swbcell}; do
+    mkdir -p "$dnn/$place"
+    echo "%WER 12.30 [ 123 / 1000, 0 ins, 0 del, 123 sub ]" > "$dnn/$place/best_wer"
+  done
+done
+echo '{"epoch": 1, "updates": 1, "frames": 1, "learn_rate": 1, "train_loss": 1, "cv_loss": 2.5, "accepted": true,
+ "seconds": {"total": 60}, "time": "measured", "disagreement": 0}' | tr -d '\n' > "$dnn/history.jsonl"
+""")
+
+
+@pytest.mark.parametrize(("recipe", "version", "table"), [
+    *(("swbd", "s5c", str(number)) for number in range(1, 7)),
+    *(("fisher_swbd", "s5", name) for name in ("chen1", "chen2", "chen3", "chen4", "ibm", "ibm-batch"))])
+def test_a_whole_table(make_recipe: Made, recipe: str, version: str, table: str) -> None:
+    """Of every table each run is run, and every cell is there: what was published, and what was obtained."""
+    folder, _ = make_recipe(recipe, version)
+    scored(folder)
+    for name in ("eval2000", "eval2001", "rt03"):
+        (folder / "data" / name).mkdir(parents=True)
+    done = tables(folder, "--table", table)
+    assert done.returncode == 0, done.stderr
+    cells, runs = read_table(folder / "local", table)
+    assert (folder / "calls").read_text().split() == [f"exp/tables/{name}" for name in runs]
+    printed = [[value.strip() for value in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line.startswith("| ")][-len(
+        {cell.row for cell in cells}):]
+    of_training = {"speedup": "1.00", "minutes": "1.00", "hours": "0.02", "cv_loss": "2.50"}
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    at = {(cell.row, cell.column): [cell.published, of_training.get(cell.test_set, "12.3")] for cell in cells}
+    for row, *values in printed:
+        assert values == [value for column in columns for value in at.get((row, column), ["", ""])], done.stdout
+
+
 def test_stages_take_what_those_before_them_made(make_dry: Callable[..., tuple[Path, Callable[..., list]]]) -> None:
     folder, dry = make_dry("swbd", "s5c")
     (folder / "local/score.sh").write_text(STUB)
@@ -140,24 +178,31 @@ def test_without_a_corpus_it_says_what_is_needed(make_recipe: Made) -> None:
     assert done.returncode == 1 and "--corpus is needed: the folder with the packages LDC97S62 and others" in done.stderr
 
 
-@pytest.mark.slow
-def test_every_stage_on_a_stand_in(make_recipe: Made, shared: Path, tmp_path: Path) -> None:
-    """From the packages to a word error rate, then table 6; 24 speakers teach a network of 64 units some of the words."""
+def test_every_stage_on_a_stand_in(make_recipe: Made, speech: Path, tmp_path: Path) -> None:
+    """From the packages to a word error rate by NIST's scoring; with an hour of speech table 6 too."""
     if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):
         pytest.skip("NIST's scoring toolkit (Debian's package sctk) is not installed")
-    layout.small(shared, tmp_path / "corpora")
+    tiny = speech.name == "tones"
+    speakers, each, files = (6, 6, 2) if tiny else (98, 13, 20)
+    layout.small(speech, tmp_path / "corpora", speakers, each, files)
     folder, run = make_recipe("swbd", "s5c")
+    sets = "eval2000" if tiny else "eval2000 rt03"
+    if not tiny:
+        with open(folder / "conf/stand_in.conf", "a", encoding="utf-8") as stream:
+            stream.write("short=800 mono=800 first=800 leaves=(200 250 300 400) gauss=(800 1200 1500 2000) mono_opts='' gmm_opts=''\n")
     config, jobs = ("--config", "conf/stand_in.conf"), str(min(2, os.cpu_count() or 1))
-    done = run(*config, "--corpus", tmp_path / "corpora", "--sets", "eval2000 rt03", "--nj", jobs, "--ngpu", "2", "--device", "cpu",
+    done = run(*config, "--corpus", tmp_path / "corpora", "--sets", sets, "--nj", jobs, "--ngpu", "2", "--device", "cpu",
                "--train-opts", "--num-threads 1")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert "left out: recordings without transcripts, 1: sw04999" in done.stdout
-    assert re.search(r"144 utterances of 24 speakers \(sides\) of 12 conversations", done.stdout)
+    assert re.search(rf"[\d,]+ utterances of {speakers} speakers \(sides\) of {speakers // 2} conversations", done.stdout)
     rates = {}
-    for system in ("tri4/decode_eval2000", "dnn/decode_eval2000", "dnn/decode_eval2000/swbd", "dnn/decode_eval2000/callhm",
-                   "dnn/decode_rt03", "dnn/decode_rt03/fsh"):
-        rates[system] = float((folder / "exp" / system / "best_wer").read_text().split()[1])
-    assert rates["tri4/decode_eval2000"] < 60 and rates["dnn/decode_eval2000"] < 75, rates
+    for decode in ("eval2000", "eval2000/swbd", "eval2000/callhm", "rt03", "rt03/fsh")[: 3 if tiny else 5]:
+        for system in ("tri4/decode", "dnn/decode"):
+            rates[f"{system}_{decode}"] = float((folder / "exp" / f"{system}_{decode}" / "best_wer").read_text().split()[1])
+    assert max(rates.values()) < 75 and rates["tri4/decode_eval2000"] < 60, rates
+    if tiny:
+        return
     done = tables(folder, "--table", "6", "--train-opts", "--num-threads 1", "--schedule-opts", "--schedule fixed --learn-rates 0.008",
                   "--run-opts", f"{' '.join(config)} --nj {jobs} --device cpu")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

@@ -36,7 +36,7 @@ __manifest=$store/train/manifest.json
 [ -f "$__manifest" ] || { echo "${0##*/}: ERROR: no file $__manifest; run run.sh first, stages 0 to 3." >&2; exit 1; }
 __given() { sed -n "s/^  \"$1\": \"\(.*\)\",\$/\1/p" "$__manifest"; }  # what pack.sh was given
 ali=$(__given ali) data=$(dirname "$(__given data)")
-graph=${ali%_ali}/graph  # that of exp/tri3 for exp/tri3_ali; imported alignments have their own
+for graph in "${ali%_ali}"/graph{_tgsmall,}; do [ ! -f "$graph/HCLG.fst" ] || break; done  # of exp/tri3 for exp/tri3_ali; or of imported ones
 [ -f "$graph/HCLG.fst" ] || { echo "${0##*/}: ERROR: no file $graph/HCLG.fst; run run.sh first, stage 2." >&2; exit 1; }
 set -e
 

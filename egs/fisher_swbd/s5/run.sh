@@ -12,7 +12,7 @@ corpus_options() {
   --nnet-opts <options>           # the network, its optimiser, what workers exchange; local/tables.sh has others ("$nnet_opts")
   --schedule-opts <options>       # the network's schedule ("$schedule_opts")
   --forward-opts <options>        # how a bidirectional network reads utterances in decoding (whole)
-  --config <file>                 # other sizes, such as conf/stand_in.conf, for a few minutes of speech
+  --config <file>                 # other sizes, such as conf/stand_in.conf, for a minute of speech
 EOF
 }
 

@@ -5,11 +5,12 @@ corpus_options() {
   cat <<EOF
   --corpus <dir>                  # the folder with LibriSpeech/ (OpenSLR 31) and, there or in lm/, the files of OpenSLR 11; else fetched
   --lms <models>                  # what the lattices of tgsmall are rescored with, of tgmed, tglarge, fglarge ("tgmed tglarge")
+  --check-counts true|false       # compare the number of words with that of public recipes; a difference ends the recipe (false)
 EOF
   augment_options
 }
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/augment.sh"  # its options, `augment`
-lms="tgmed tglarge" speed_perturb=true
+lms="tgmed tglarge" speed_perturb=true check_counts=false
 
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
 . local/rescore.sh  # rescore, score_all
@@ -20,6 +21,7 @@ data=data-fmllr graph=exp/tri3b/graph_tgsmall systems="tri3b dnn"
 
 if want 0 "corpus, language, language models"; then
   local/prepare_data.sh ${corpus:+--corpus "$corpus"} --lms "tgsmall $lms"
+  ! $check_counts || pykaldist check-counts local/counts.tsv data
   utils/prepare_lang.sh data/local/dict "<UNK>" data/local/lang_nosp data/lang_nosp
   format_lms data/lang_nosp data/local/dict/lexicon.txt
 fi

@@ -9,14 +9,14 @@ corpus_options() {
   --check-counts true|false       # compare utterances, hours and speakers with those of public recipes; a difference ends the recipe (false)
   --dnn <dir>                     # the network's folder ($dnn)
   --schedule-opts <options>       # the network's schedule ("$schedule_opts")
-  --config <file>                 # other sizes, such as conf/stand_in.conf, for a few minutes of speech
+  --config <file>                 # other sizes, such as conf/stand_in.conf, for a minute of speech
 EOF
 }
 
 sets=eval2000 prepare_opts="" check_counts=false dnn=exp/dnn default_ngpu=16
 schedule_opts="--schedule exponential --learn-rate 0.008 --final-learn-rate 0.00008 --num-epochs 15"
 heldout=10000 dev=4000 short=100000 mono=30000 first=100000 dups=300       # utterances
-leaves=(3200 4000 6000 11500) gauss=(30000 70000 140000 200000) gmm_opts="" hid_layers=6 hid_dim=2048 minibatch=1024
+leaves=(3200 4000 6000 11500) gauss=(30000 70000 140000 200000) mono_opts="" gmm_opts="" hid_layers=6 hid_dim=2048 minibatch=1024
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`
 data=data-fmllr graph=exp/tri4/graph
 [ -z "$ali_dir" ] || data=data graph=exp/ali/graph
@@ -52,7 +52,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     utils/mkgraph.sh data/lang_test exp/ali exp/ali/graph
   else
     train=(--nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} $gmm_opts)
-    steps/train_mono.sh "${train[@]}" data/train_mono data/lang exp/mono
+    steps/train_mono.sh "${train[@]}" $mono_opts data/train_mono data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train_first_nodup data/lang exp/mono exp/mono_ali
     steps/train_deltas.sh "${train[@]}" "${leaves[0]}" "${gauss[0]}" data/train_first_nodup data/lang exp/mono_ali exp/tri1
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train_first_nodup data/lang exp/tri1 exp/tri1_ali

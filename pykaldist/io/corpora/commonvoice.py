@@ -14,7 +14,7 @@ from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
-from pykaldist.io.corpora.by_lhotse import call_lhotse, lay_links
+from pykaldist.io.corpora.by_lhotse import call_lhotse, in_threads, lay_links
 from pykaldist.io.corpora.packages import listed, package
 from pykaldist.io.corpora.table.prepare import Corpus
 from pykaldist.io.corpora.table.recordings import Recording, Utterance
@@ -85,10 +85,12 @@ def plan(corpus: str, language: str, graphemes: bool, work: Path) -> Corpus:
     for part in SETS:
         table = [COLUMNS, *(tuple(row.values()) for row in rows[part])]
         write_text(shown / language / f"{part}.tsv", "".join("\t".join(line) + "\n" for line in table))
-    from lhotse.recipes.commonvoice import prepare_commonvoice  # takes a second
+    from lhotse.recipes import commonvoice as recipe  # takes a second
 
-    manifests = call_lhotse(lambda: prepare_commonvoice(shown, work, languages=[language], splits=SETS, num_jobs=os.cpu_count() or 1),
-                            folder, "fetch the clip again, or take its row out of the table")[language]
+    with in_threads(recipe):
+        manifests = call_lhotse(lambda: recipe.prepare_commonvoice(shown, work, languages=[language], splits=SETS,
+                                                                   num_jobs=os.cpu_count() or 1),
+                                folder, "fetch the clip again, or take its row out of the table")[language]
     code = language.split("-")[0]
     sentences = [row["sentence"] for part in SETS for row in rows[part]]
     said = [f"{folder}: {', '.join(f'{len(rows[part])} rows in {part}.tsv' for part in SETS)}", *remarks(sentences)]

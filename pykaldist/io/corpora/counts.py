@@ -34,10 +34,10 @@ class Count:
 
 
 def count(path: Path, what: str) -> float:
-    """Count utterances, speakers, readers, recordings, conversations (files of two sides) or hours of a data directory, or a lang's words.
+    """Count utterances, speakers, readers, recordings, conversations (files of two sides), hours or transcribed words of a data directory.
 
-    Of a reader LibriSpeech's speakers are the chapters. Hours are those of the segments, or of `utt2dur` where there are none. Raises
-    UserError for anything else.
+    Of a lang directory, words are counted. Of a reader LibriSpeech's speakers are the chapters. Hours are those of the segments, or of
+    `utt2dur` where there are none. Raises UserError for anything else.
     """
     if what == "words":  # but for <eps>, disambiguation symbols, <s> and </s>
         return sum(not line.startswith(("<eps>", "#", "<s>", "</s>")) for line in read_lines(path / "words.txt"))
@@ -56,7 +56,10 @@ def count(path: Path, what: str) -> float:
         whole = not (path / "segments").is_file()
         seconds = map(float, data.table("utt2dur").values()) if whole else (end - start for _, start, end in data.segments.values())
         return sum(seconds) / 3600
-    raise UserError(f"expected utterances, speakers, readers, recordings, conversations, hours or words to be counted, found {what}.")
+    if what == "transcribed words":
+        return sum(map(len, data.text.values()))
+    raise UserError("expected utterances, speakers, readers, recordings, conversations, hours, transcribed words or words to be counted, "
+                    f"found {what}.")
 
 
 def compare(expected: str | os.PathLike[str], data: str | os.PathLike[str]) -> list[Count]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
-from pykaldist.io.corpora.packages import check_recordings, find_files, listed, package
+from pykaldist.io.corpora.packages import check_recordings, find_files, left_out, listed, package
 from pykaldist.io.corpora.rules import Rules
 from pykaldist.io.corpora.telephone import RATE, SIDES, Segment, write_sides
 from pykaldist.io.tables import read_lines
@@ -153,15 +154,22 @@ def prepare(name: str, corpus: str, folders: dict[str, str], data: str | os.Path
     if heard:
         raise UserError(f"{folder} has no audio of {listed(heard)}, which {found[chosen.stm]} names; a part of {chosen.audio.number} "
                         "is missing.")
+    mono = sorted({one.recording for one in scored if SIDES.index(one.side) >= headers[one.file].channels})
+    if mono:
+        raise UserError(f"{recordings[mono[0][:-2]]} has one channel, and {found[chosen.stm]} has its side B; {len(mono)} of the sides "
+                        f"that are scored have no channel. Fetch {chosen.audio.number} again.")
     empty = [utt for utt in both if not texts[utt]]
     kept = sorted(both - set(empty))
     times = widened([segments[utt] for utt in kept], PADDING if chosen.pem else 0.0)
     made = write_sides(data, recordings, headers, [segments[utt] for utt in kept], texts, times)
     write_text(data / "stm", "".join(f"{line}\n" for line in lines))
     (data / "glm").write_bytes(found[chosen.glm].read_bytes())
-    for what, names in (("segments without words", empty), ("segments of the reference that the list lacks", sorted(texts.keys() - both)),
-                        ("recordings without reference", sorted(set(recordings) - {one.file for one in scored}))):
-        if names:
-            yield f"{name}: left out: {what}, {listed(names)}"
+    twice = [utt for utt, count in Counter(one.utterance for one in scored).items() if count > 1]
+    if twice:
+        yield f"{name}: segments that the reference has twice, {listed(twice)}; NIST's scoring counts both"
+    yield from left_out(data.parent / "local" / name, (
+        ("segments_without_words", f"{name}: segments without words", sorted(empty)),
+        ("segments_not_listed", f"{name}: segments of the reference that the list lacks", sorted(texts.keys() - both)),
+        ("audio_without_transcripts", f"{name}: recordings without reference", sorted(set(recordings) - {one.file for one in scored}))))
     yield (f"{made['utterances']:,} utterances of {made['speakers']:,} speakers (sides) of {len({one.file for one in scored}):,} "
            f"conversations, {made['hours']:.1f} h, in {data}")

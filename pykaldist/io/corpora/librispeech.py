@@ -41,7 +41,7 @@ MODELS = {"tgsmall": Archive((f"{URL}/11/3-gram.pruned.3e-7.arpa.gz",), 13654242
           "tgmed": Archive((f"{URL}/11/3-gram.pruned.1e-7.arpa.gz",), 34094057, plain=True),
           "tglarge": Archive((f"{URL}/11/3-gram.arpa.gz",), 759636181, plain=True),
           "fglarge": Archive((f"{URL}/11/4-gram.arpa.gz",), 1355172078, plain=True)}
-LISTED = 5  # utterances that a message names
+LISTED = 5  # names in a message
 
 
 def archive_of(part: str) -> Archive:
@@ -77,8 +77,9 @@ def prepare(corpus: str | None, data: str | os.PathLike[str], fetch_dir: str | o
             models: Sequence[str]) -> Iterable[str]:
     """Write <data>/<part> for each part, its hyphens as underscores, <data>/local/dict and <data>/local/lm_<model>.arpa.gz.
 
-    Yields lines that say what came out. Audio without a transcript, and a transcript without audio, is left out, and counted. Raises
-    UserError where a part is not there or is empty, for files that lhotse cannot read, and for two utterances of one name.
+    Yields lines that say what came out. Audio without a transcript, and a transcript without audio, is left out, counted, and listed in
+    <data>/local/<part>. Raises UserError where a part is not there or is empty, for files that lhotse cannot read, and for two utterances
+    of one name.
     """
     data = Path(data)
     folders = {part: find_part(corpus, fetch_dir, part) for part in parts}
@@ -124,9 +125,9 @@ def _write_part(folder: Path, target: Path) -> Iterable[str]:
         write_table(target / "spk2gender", {speaker: sexes[speaker.split("-")[0]] for speaker in set(speakers.values())})
     hours = sum(recordings[utt].duration for utt in speakers) / 3600
     yield f"{len(speakers)} utterances of {len(readers)} readers, {hours:.2f} h, in {target}"
-    for what, utts in (("transcripts without audio", set(said) - heard), ("audio files without a transcript", heard - set(said))):
-        if utts:
-            yield f"{len(utts)} {what} left out of {target}: {', '.join(sorted(utts)[:LISTED])}{' ...' if len(utts) > LISTED else ''}"
+    yield from packages.left_out(target.parent / "local" / target.name, (
+        ("transcripts_without_audio", f"{target.name}: transcripts without audio", sorted(set(said) - heard)),
+        ("audio_without_transcripts", f"{target.name}: audio files without a transcript", sorted(heard - set(said)))))
 
 
 def _sexes(path: Path) -> dict[str, str]:

@@ -5,15 +5,19 @@ What is not there, damaged or does not belong together is said with what was loo
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import soundfile
+
 from pykaldist.errors import UserError
 from pykaldist.io import sphere
-from pykaldist.io.atomic import write_text
+from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives
 
 SHOWN = 3  # names in a message
@@ -131,13 +135,31 @@ def check_recordings(recordings: Mapping[str, Path], rate: int) -> dict[str, sph
     return good
 
 
-def source_of(path: Path, header: sphere.Header) -> str:
-    """The entry of wav.scp for a sphere file of one channel: the file itself, which is read as it is, or a pipe where it is shortened."""
-    if not header.shortened:
-        return str(path.resolve())
-    program = sphere.decompressor()
-    assert program is not None, "check_recordings refuses shortened files without a program"
-    return sphere.pipe(program, path.resolve(), 1)
+def plain_files(recordings: Mapping[str, Path], headers: Mapping[str, sphere.Header], folder: Path) -> dict[str, Path]:
+    """The files of recordings of one channel; of those that are shortened, which lhotse does not read, copies in `folder`.
+
+    Raises UserError where the program gives less or more than a file's header says.
+    """
+    def plain(name: str) -> Path:
+        path, header = recordings[name], headers[name]
+        if not header.shortened:
+            return path
+        program = sphere.decompressor()
+        assert program is not None, "check_recordings refuses shortened files without a program"
+        copy = folder / f"{name}.wav"
+        done = subprocess.run([program, "-f", "wav", "-p", "-c", "1", str(path)], capture_output=True, check=False)
+        try:
+            samples = soundfile.info(io.BytesIO(done.stdout)).frames
+        except soundfile.LibsndfileError:
+            samples = 0
+        if samples != header.samples:
+            raise UserError(f"{path} is damaged: {program} gives {samples} of its {header.samples} samples; fetch it again.")
+        with atomic_open(copy, "wb") as stream:
+            stream.write(done.stdout)
+        return copy
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(headers, pool.map(plain, headers), strict=True))
 
 
 def find_models(corpus: str | None, fetch_dir: str | os.PathLike[str], wanted: Mapping[str, Archive]) -> dict[str, Path]:

@@ -21,7 +21,7 @@ from pykaldist.io.atomic import copy_file
 from pykaldist.io.corpora.by_lhotse import call_lhotse, lay_links
 from pykaldist.io.corpora.dictionary import Lexicon, read_lexicon, write_dict
 from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives
-from pykaldist.io.corpora.packages import check_complete, check_recordings, find_files, find_models, left_out, package, source_of
+from pykaldist.io.corpora.packages import check_complete, check_recordings, find_files, find_models, left_out, package, plain_files
 from pykaldist.io.corpora.rules import Rules
 from pykaldist.io.datadir import write_datadir, write_table
 
@@ -79,13 +79,14 @@ def _write_set(root: Path, name: str, data: Path, rules: Rules) -> Iterable[str]
                    for kind, what in (("sph", "talks"), ("stm", "transcripts")))
     unheard = check_complete(folder, f"{NUMBER} ({TITLE})", talks, stms, "talks")
     headers = check_recordings({talk: path for talk, path in talks.items() if talk in stms}, RATE)
+    audio = plain_files(talks, headers, data / "local" / name / "audio")
     links = data / "local" / name / "links"
-    lay_links(links, {f"legacy/{name}/{kind}/{talk}.{kind}": files[talk] for kind, files in (("sph", talks), ("stm", stms))
+    lay_links(links, {f"legacy/{name}/{kind}/{talk}.{kind}": files[talk] for kind, files in (("sph", audio), ("stm", stms))
                       for talk in headers})
     from lhotse.recipes.tedlium import prepare_tedlium  # takes a second
 
     manifests = call_lhotse(lambda: prepare_tedlium(links, dataset_parts=[name])[name], folder, f"unpack {CORPUS.urls[0]} again",
-                            "default" if any(header.shortened for header in headers.values()) else "LibsndfileBackend")
+                            "LibsndfileBackend")
     wav: dict[str, str] = {}
     texts: dict[str, str] = {}
     segments: dict[str, str] = {}
@@ -99,7 +100,7 @@ def _write_set(root: Path, name: str, data: Path, rules: Rules) -> Iterable[str]
             raise UserError(f"two utterances are called {utt}: {stms[one.recording_id]} has two segments of the same times; take one away.")
         header = headers[one.recording_id]
         start, end = max(one.start - before, 0.0), min(one.end + behind, header.samples / RATE)
-        wav.setdefault(one.recording_id, source_of(talks[one.recording_id], header))
+        wav.setdefault(one.recording_id, str(audio[one.recording_id].resolve()))
         texts[utt], segments[utt], seconds = text, f"{one.recording_id} {start:.2f} {end:.2f}", seconds + end - start
     if not texts:
         raise UserError(f"{folder}/stm has no segment with words that lies in its talk; unpack {CORPUS.urls[0]} again.")

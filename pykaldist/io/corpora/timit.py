@@ -15,7 +15,7 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.by_lhotse import call_lhotse, lay_links
 from pykaldist.io.corpora.dictionary import write_dict
-from pykaldist.io.corpora.packages import check_recordings, find_files, left_out, package, source_of
+from pykaldist.io.corpora.packages import check_recordings, find_files, left_out, package, plain_files
 from pykaldist.io.corpora.rules import read_columns
 from pykaldist.io.datadir import write_datadir, write_table
 
@@ -47,15 +47,18 @@ def _sentence(path: Path) -> str:
     return f"{path.parent.name}_{path.stem}".lower()
 
 
-def _links(files: dict[str, dict[str, Path]]) -> tuple[dict[str, Path], list[str]]:
-    """The files of all whole utterances by the names that lhotse's recipe reads, and the names of the utterances that are not whole."""
+def _links(files: dict[str, dict[str, Path]], audio: dict[str, Path]) -> tuple[dict[str, Path], list[str]]:
+    """The files of all whole utterances by the names that lhotse's recipe reads, and the names of the utterances that are not whole.
+
+    `audio`: those of `files`, or what was made of them.
+    """
     links, broken = {}, []
     for utt, path in files[".WAV"].items():
         if any(utt not in files[suffix] for suffix in BESIDE):
             broken.append(utt)
         else:
             place = "/".join(path.with_suffix("").parts[-4:]).upper()  # TRAIN/DR1/FCJF0/SI1027
-            links.update({f"data/{place}{suffix}": files[suffix][utt] for suffix in (".WAV", *BESIDE)})
+            links.update({f"data/{place}.WAV": audio[utt], **{f"data/{place}{suffix}": files[suffix][utt] for suffix in BESIDE}})
     return links, broken
 
 
@@ -70,7 +73,8 @@ def prepare(corpus: str, data: str | os.PathLike[str], phones: str | os.PathLike
     files = {suffix: {utt: path for utt, path in find_files(root, suffix.lower(), "sentences", _sentence).items()
                       if not path.stem.upper().startswith("SA")} for suffix in (".WAV", *BESIDE)}
     headers = check_recordings(files[".WAV"], RATE)
-    links, broken = _links(files)
+    audio = plain_files(files[".WAV"], headers, data / "local/timit/audio")
+    links, broken = _links(files, audio)
     shown = data / "local/timit/links"
     lay_links(shown, links)
     from lhotse.recipes.timit import get_speakers, prepare_timit  # takes a second
@@ -88,7 +92,7 @@ def prepare(corpus: str, data: str | os.PathLike[str], phones: str | os.PathLike
                 for one in manifests[part]["supervisions"]}
         text = {utt: _folded(one, table, files[".PHN"][utt]) for utt, one in said.items()}
         speakers = {utt: utt.split("_")[0] for utt in text}
-        write_datadir(data / name, {utt: source_of(files[".WAV"][utt], headers[utt]) for utt in text},
+        write_datadir(data / name, {utt: str(audio[utt].resolve()) for utt in text},
                       {utt: " ".join(one) for utt, one in text.items()}, speakers)
         seconds = {utt: headers[utt].samples / RATE for utt in text}
         write_table(data / name / "utt2dur", {utt: f"{one:.6g}" for utt, one in seconds.items()})

@@ -64,6 +64,10 @@ def test_counts_beside_those_that_are_published(tmp_path: Path) -> None:
     parts = {part.replace("-", "_") for part in librispeech.FULL}
     assert set(known) == {(part, what) for part in parts for what in ("utterances", "hours", "readers")}
     assert known["dev_clean", "readers"].differs and known["test_clean", "hours"].found is None
+    mini = small(tmp_path / "mini", ("train-clean-5", "dev-clean-2"))
+    list(librispeech.prepare(str(mini), tmp_path / "data", tmp_path, ["dev-clean-2"], []))
+    words, = compare(RECIPE.parents[1] / "mini_librispeech/s5/local/counts.tsv", tmp_path / "data")
+    assert (words.folder, words.what, words.found, words.differs) == ("dev_clean_2", "transcribed words", 6, True)
 
 
 def test_kaldis_names_and_folders_of_models(tmp_path: Path) -> None:
@@ -83,8 +87,10 @@ def test_what_has_no_counterpart_is_counted_and_left_out(tmp_path: Path) -> None
     (place / "14-100-0001.flac").rename(place / "14-100-0009.flac")
     said = list(librispeech.prepare(str(corpus), tmp_path / "data", tmp_path / "fetch", ["dev-clean"], []))
     assert said[:3] == [f"3 utterances of 1 readers, 0.00 h, in {tmp_path}/data/dev_clean",
-                        f"1 transcripts without audio left out of {tmp_path}/data/dev_clean: 14-100-0001",
-                        f"1 audio files without a transcript left out of {tmp_path}/data/dev_clean: 14-100-0009"]
+                        "left out: dev_clean: transcripts without audio, 1: 14-100-0001 "
+                        f"(all in {tmp_path}/data/local/dev_clean/transcripts_without_audio)",
+                        "left out: dev_clean: audio files without a transcript, 1: 14-100-0009 "
+                        f"(all in {tmp_path}/data/local/dev_clean/audio_without_transcripts)"]
     DataDir(tmp_path / "data/dev_clean").validate()
 
 

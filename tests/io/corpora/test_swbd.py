@@ -276,7 +276,8 @@ def test_hub5_2000(tables: Path, tests_of_nist: Path, tmp_path: Path) -> None:
     assert stm[len(layout.LABELS)] == "sw_4390 A sw_4390_A 0.50 1.00 <O,sw,M,sw-M> HI (UH) YES"
     assert len(stm) == len(layout.LABELS) + 6  # NIST's scoring has to know what it must not score
     assert (data.path / "glm").read_text().splitlines() == layout.RULES
-    assert said == ["eval2000: left out: segments without words, 1: sw_4390-B_000200-000250",
+    assert said == ["left out: eval2000: segments without words, 1: sw_4390-B_000200-000250 "
+                    f"(all in {tmp_path}/data/local/eval2000/segments_without_words)",
                     f"4 utterances of 3 speakers (sides) of 2 conversations, 0.0 h, in {data.path}"]
 
 

@@ -76,7 +76,8 @@ def plan(audio: str, transcripts: str, graphemes: bool, options: TableOptions) -
         if not spoken[id(utterance)]:
             found.left_out.setdefault("transcripts without a word", []).append(f"{utterance.row.audio} ({utterance.row.where})")
     kept = [utterance for utterance in found.utterances if spoken[id(utterance)]]
-    said += [f"left out, {reason}: {len(names)}, such as {'; '.join(names[:LISTED])}" for reason, names in found.left_out.items()]
+    said += [f"left out, {reason}: {len(names)}, such as {'; '.join(name.rstrip('.') for name in names[:LISTED])}"
+             for reason, names in found.left_out.items()]
     if len(kept) < len(SETS):
         raise UserError(f"{transcripts} and {audio} have {len(kept)} utterances with audio and words, too few for three sets; "
                         + "; ".join(said[1:]) + ".")

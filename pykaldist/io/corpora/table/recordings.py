@@ -13,7 +13,7 @@ import soundfile
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
-from pykaldist.io.audio import INT16_SCALE, AudioError, find_audio, read_channels
+from pykaldist.io.audio import INT16_SCALE, AudioError, find_all_audio, read_channels
 from pykaldist.io.corpora.table.formats import AUDIO_SUFFIXES
 from pykaldist.io.corpora.table.rows import Row
 
@@ -47,7 +47,7 @@ class Utterance:
 
 
 class Folder:
-    """The audio below a folder, to be found by the names that tables have for it.
+    """The audio below a folder, to be found by the names that tables have for it; `hidden` are files beside others of the same name.
 
     Raises UserError where there is no such folder, or no audio in it.
     """
@@ -56,12 +56,14 @@ class Folder:
         self.path = Path(path)
         if not self.path.is_dir():
             raise UserError(f"--audio {path} is no folder; give the folder with the audio files.")
-        self.files = find_audio(self.path, SUFFIXES)
+        found = find_all_audio(self.path, SUFFIXES)
+        self.files = {key: paths[0] for key, paths in found.items()}
+        self.hidden = [str(path) for paths in found.values() for path in paths[1:]]
         if not self.files:
             names = sorted(entry.name for entry in self.path.iterdir())
-            found = f"found {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}" if names else "it is empty"
+            there = f"found {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}" if names else "it is empty"
             raise UserError(f"{path} has no audio: looked for *{', *'.join(AUDIO_SUFFIXES)} in it and its folders, "
-                            f"{found}; give --audio the folder with the audio files.")
+                            f"{there}; give --audio the folder with the audio files.")
         self.by_stem: dict[str, list[str]] = {}
         for key in self.files:
             self.by_stem.setdefault(PurePosixPath(key).name, []).append(key)
@@ -142,6 +144,7 @@ def match(folder: Folder, table: Path, rows: Sequence[Row]) -> Matched:
         raise UserError(f"none of the {len(rows)} rows of {table} has audio below {folder.path}: looked for {rows[0].audio!r}, found "
                         f"{min(folder.files)!r} and {len(folder.files) - 1} more; give --audio the folder that the table is about.")
     left["audio files without a transcript"] = [str(path) for key, path in folder.files.items() if key not in named]
+    left["audio files beside another of the same name"] = folder.hidden
     for key, recording in list(recordings.items()):
         try:
             _read_header(recording)
