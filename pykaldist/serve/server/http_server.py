@@ -34,7 +34,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from pykaldist.errors import UserError
-from pykaldist.serve.recordings import samples_of_upload
+from pykaldist.serve.recordings import check_rate, samples_of_upload
 from pykaldist.serve.server.conversation import Conversation
 from pykaldist.serve.server.engine import Engine
 from pykaldist.serve.server.options import ServerOptions
@@ -128,8 +128,10 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if options.token and not hmac.compare_digest(token.encode(), options.token.encode()):
             self.answer(HTTPStatus.FORBIDDEN, "the token is missing or wrong; use the address that pykaldist transcribe has printed.")
-        elif (options.loopback and _name_of(host) not in HOSTS) or (origin is not None and urlsplit(origin).netloc != host):
+        elif options.loopback and _name_of(host) not in HOSTS:
             self.answer(HTTPStatus.FORBIDDEN, "the request comes from another site.")
+        elif origin is not None and urlsplit(origin).netloc != host and origin not in options.sites:
+            self.answer(HTTPStatus.FORBIDDEN, f"the request comes from a page of {origin[:99]}; --origins of the server lets it in.")
         else:
             return True
         return False
@@ -161,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def converse(self, messages: _Messages) -> None:
         """Answer messages until the conversation ends."""
-        conversation = Conversation(self.server.engine, 60 * self.server.options.max_minutes)
+        options = self.server.options
+        conversation = Conversation(self.server.engine, 60 * options.max_minutes, options.sample_rate or None)
         try:
             for some in messages:
                 for answer in conversation.receive(some):
@@ -259,6 +262,8 @@ class SpeechServer(ThreadingHTTPServer):
         self.clients = threading.BoundedSemaphore(options.max_clients)
         self.uploads = threading.BoundedSemaphore(UPLOADS)
         self._connections = threading.BoundedSemaphore(options.max_clients + MORE_CONNECTIONS)
+        if options.sample_rate:
+            check_rate("--sample-rate", options.sample_rate, engine.rate)
         self._deadlines: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         try:
