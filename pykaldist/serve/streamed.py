@@ -64,7 +64,8 @@ class StreamTranscriber:
         """As `Transcribing` says."""
         for name, samples in recordings:
             places = places_of(samples, self.rate, self._longest)
-            found = [self._utterance(name, samples, begin, end, alternatives) for begin, end in progress(places, "transcribing", unit="utterance")]
+            found = [self._utterance(name, samples, begin, end, alternatives)
+                     for begin, end in progress(places, "transcribing", unit="utterance")]
             yield Transcript(name, len(samples) / self.rate, found)
 
     def _utterance(self, name: str, samples: np.ndarray, begin: float, end: float, alternatives: int) -> Utterance:

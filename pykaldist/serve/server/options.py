@@ -18,8 +18,8 @@ class ServerOptions:
     port: int = option(2700, "port; 0: any that is free")
     token: str = option("", "what an address has to have as ?token=... (default: none on the loopback address, else a new one at each "
                              "start)")
-    origins: str = option("", "other sites whose pages may use the WebSocket, such as http://localhost:8080, with commas between; null: a page "
-                              "that was opened as a file")
+    origins: str = option("", "other sites whose pages may use the WebSocket, such as http://localhost:8080, with commas between; null: "
+                              "pages that were opened as files")
     sample_rate: int = option(0, "sampling rate of WebSocket clients that do not say theirs; 0: the model's")
     max_clients: int = option(50, "most recordings that come at once")
     max_minutes: float = option(30.0, "minutes of a recording, at most")
@@ -33,7 +33,7 @@ class ServerOptions:
                             "above 0.")
         if self.sample_rate and not 1000 <= self.sample_rate <= 400_000:
             raise UserError(f"--sample-rate {self.sample_rate}: expected 1000 to 400000 Hz, or 0 for the model's.")
-        bad = [site for site in self.sites if site != "null" and not site.startswith(("http://", "https://")) or site.endswith("/")]
+        bad = [site for site in self.sites if site != "null" and (site.endswith("/") or not site.startswith(("http://", "https://")))]
         if bad:
             raise UserError(f"--origins {bad[0]}: expected a site without a path, such as http://localhost:8080, or null.")
         if not self.token and not self.loopback:

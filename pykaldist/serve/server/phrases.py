@@ -1,7 +1,7 @@
 """Phrases that a client expects, as a language model in place of the graph's: Vosk's `phrase_list`.
 
-The model has the phrases' words alone: bigrams with absolute discounting (`decode/biased_lm.py`), so that a phrase is likelier than its words
-in another order. That takes a graph whose language model is a half of its own (utils/mkgraph_lookahead.sh), as it does in Vosk.
+The model has the phrases' words alone: bigrams with absolute discounting (`decode/biased_lm.py`), so that a phrase is likelier than its
+words in another order. That takes a graph whose language model is a half of its own (utils/mkgraph_lookahead.sh), as it does in Vosk.
 """
 
 from __future__ import annotations
