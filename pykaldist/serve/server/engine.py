@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,15 @@ class Engine:
             self._phrases = self._phrases or Phrases(self._recogniser.graph_dir)
             decoder = decoder.with_grammar(self._phrases.grammar(phrases))
         return StreamedSession(self._recogniser, decoder, self._reader, self._places, alternatives)
+
+    def warm_up(self) -> None:
+        """Recognise noise both ways, so that nobody waits for what is done once, such as the compiling of kernels."""
+        noise = np.random.default_rng(0).normal(scale=100, size=2 * self.rate).astype(np.float32)
+        session = self.session(alternatives=1)
+        session.accept(noise)
+        session.finish()
+        with suppress(UserError):  # of which nothing came out
+            self.transcribe("noise", noise)
 
     def transcribe(self, name: str, samples: np.ndarray) -> Transcript:
         """Transcribe a whole recording; raises UserError where it cannot be."""
