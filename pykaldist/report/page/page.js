@@ -185,7 +185,7 @@ function drawHead() {
     bar.append(el("label", {}, "System", systemSelect("system", false)));
     if (scored.length > 1) bar.append(el("label", {}, "against", systemSelect("against", true)));
   }
-  bar.append(themeButton());
+  document.querySelector(".headline").append(themeButton());
 }
 
 function systemSelect(name, none) {

@@ -19,7 +19,7 @@ from browser import check_accessibility, chromium, keep, watched
 
 from pykaldist.serve.server.engine import Engine
 
-from ..conftest import RATE, SAID
+from serve.conftest import RATE, SAID
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("websockets", reason="the server's WebSockets take the package websockets (requirements.txt)")
