@@ -11,7 +11,7 @@ from pykaldist.io.lock import locked
 from pykaldist.study.claims import chosen, read_claims
 from pykaldist.study.corpora import Prepared, missing, prepare, read_corpora
 from pykaldist.study.evidence import check
-from pykaldist.study.page import Missing, missing, missing_table, render
+from pykaldist.study.page import Missing, missing_table, missing_trainings, render
 from pykaldist.study.results import Results
 from pykaldist.study.runner import carry_out, run_missing
 
@@ -66,7 +66,7 @@ class Campaign:
 
     def missing(self) -> list[Missing]:
         """What is missing, and what it will cost."""
-        return missing(self.claims, self.results)
+        return missing_trainings(self.claims, self.results)
 
     def described(self) -> str:
         """What is missing, what it will cost, and which corpora are not here."""

@@ -112,7 +112,7 @@ class Missing:
     cpu_seconds: float | None
 
 
-def missing(claims: Sequence[Claim], results: Results) -> list[Missing]:
+def missing_trainings(claims: Sequence[Claim], results: Results) -> list[Missing]:
     """What is missing of each claim and corpus, and what it will take by what is known of trainings like it."""
     found = []
     for one in (Examined(claim, corpus, results) for claim in claims for corpus in claim.corpora):
