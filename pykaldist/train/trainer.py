@@ -63,7 +63,7 @@ class TrainerOptions:
 
     checkpoint_minutes: float = option(5.0, "minutes between checkpoints within an epoch")
     keep_checkpoints: int = option(2, "checkpoints kept")
-    log_to: str = option("", "programs that get the curves too: tensorboard, mlflow or both, with a comma between; their packages are not "
+    log_to: str = option("", "programs that get the curves too: tensorboard, mlflow and wandb, with commas between; their packages are not "
                              "installed by default")
 
     def __post_init__(self) -> None:
