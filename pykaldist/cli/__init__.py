@@ -99,7 +99,9 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     if verb in PROGRAMS:
         return run_program(verb, load_program(verb), argv[1:])
     if _module(verb) is None:
-        print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
+        near = difflib.get_close_matches(verb, [*verbs(), *PROGRAMS], 1)
+        nearest = f", the nearest is {near[0]}" if near else ""
+        print(f"pykaldist: there is no verb {verb!r}{nearest}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
     scheduling.ask_for_short_time_slices()
     try:

@@ -12,6 +12,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.errors import UserError
 from pykaldist.options import add_options, from_args, option
 
@@ -31,6 +32,7 @@ class StudyOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", type=Path, help="folder of the study, such as egs/study")
     parser.add_argument("exp", type=Path, help="folder for stores, logs and trainings under way")
+    add_json(parser)
     add_options(parser, StudyOptions)
 
 
@@ -41,7 +43,11 @@ def run(args: argparse.Namespace) -> None:
     if options.nj < 1:
         raise UserError(f"--nj {options.nj}: expected 1 or more.")
     campaign = Campaign(args.study, args.exp, options.claim.split(",") if options.claim else [], options.corpora)
-    if options.dry_run:
+    if args.json and not options.dry_run:
+        raise UserError("--json prints what --dry-run true tells; add it.")
+    if options.dry_run and args.json:
+        print_json(campaign.missing())
+    elif options.dry_run:
         print(campaign.described())
     elif options.evidence:
         campaign.compare()

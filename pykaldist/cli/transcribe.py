@@ -141,6 +141,7 @@ def _serve(args: argparse.Namespace, options: TranscribeOptions, decoding: Decod
                         "--format, --one-speaker, --chunk-length, --do-endpointing and --partial.")
     engine, parts = engine_of(args.model_dir, options, decoding, streaming, lambda graph_dir: _endpointing(args, graph_dir))
     print(f"transcribe: {parts}", file=sys.stderr)
+    engine.warm_up()
     with SpeechServer(engine, serving) as server:
         print(f"transcribe: {server.address}  (ws:// for Vosk's clients, POST files to /transcribe; Ctrl-C ends it)", flush=True)
         server.serve_forever()

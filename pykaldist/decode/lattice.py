@@ -51,6 +51,10 @@ class Lattice:
         final = np.where(there, np.float32(factor) * np.where(there, self.final_acoustic, 0), self.final_acoustic)
         return replace(self, acoustic=np.float32(factor) * self.acoustic, final_acoustic=final.astype(np.float32))
 
+    def penalise_words(self, penalty: float) -> Lattice:
+        """The lattice with a penalty on each of its words, as `lattice-add-penalty` makes it."""
+        return replace(self, graph=(self.graph + penalty * (self.word != 0)).astype(np.float32))
+
     @property
     def num_states(self) -> int:
         return len(self.final)

@@ -25,6 +25,7 @@ Source: C. Allauzen, M. Riley, J. Schalkwyk, "A generalized composition algorith
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -185,17 +186,27 @@ class LookaheadDecoder(GrowingDecoder):
 
     def __init__(self, graph: LookaheadGraph, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
         super().__init__(graph.lexicon, tid2pdf, options)
-        own, sets, g = graph.lexicon, graph.next_words, graph.grammar
-        self._lexicon = own.states, own.arcs, own.olabel
+        own, sets = graph.lexicon, graph.next_words
+        self._lexicon, self._lexicon_start = (own.states, own.arcs, own.olabel), own.start
         self._next_words = sets.offset, sets.begin, sets.end, sets.may_end()
-        blocks = block_sums(g.weight)
-        self._grammar = g.offset, g.ilabel, g.olabel, g.weight, g.nextstate, g.final, blocks, block_sums(blocks)
-        self._first = np.int64(g.start) * len(own.states) + own.start
-        self._start_potential = np.float32(potential(self._next_words, self._grammar, own.start, g.start))
-        self._first_final = own.states["final"][own.start] + g.final[g.start]
         self._counts = np.zeros(2, np.int64)  # states and arcs that have been made
         self._start = 0
+        self._set_grammar(graph.grammar)
         self._forget()
+
+    def _set_grammar(self, g: Fst) -> None:
+        states, start = self._lexicon[0], self._lexicon_start
+        blocks = block_sums(g.weight)
+        self._grammar = g.offset, g.ilabel, g.olabel, g.weight, g.nextstate, g.final, blocks, block_sums(blocks)
+        self._first = np.int64(g.start) * len(states) + start
+        self._start_potential = np.float32(potential(self._next_words, self._grammar, start, g.start))
+        self._first_final = states["final"][start] + g.final[g.start]
+
+    def with_grammar(self, grammar: Fst) -> LookaheadDecoder:
+        """A decoder for another thread with another language model, as `lookahead_graph.grammar_half` makes it, on the same lexicon."""
+        other = copy.copy(self)
+        other._set_grammar(grammar)
+        return other.another()
 
     def _forget(self) -> None:
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)

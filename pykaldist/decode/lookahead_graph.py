@@ -48,7 +48,7 @@ from pykaldist.io.lookahead_fst import NextLabels, next_labels, read_lookahead, 
 from pykaldist.io.tables import read_lines
 from pykaldist.progress import Progress
 
-LEXICON, GRAMMAR, DISAMBIG = "HCLr.fst", "Gr.fst", "disambig_tid.int"
+LEXICON, GRAMMAR, DISAMBIG, RELABEL = "HCLr.fst", "Gr.fst", "disambig_tid.int", "relabel"
 FILES = (LEXICON, GRAMMAR, DISAMBIG)
 
 
@@ -160,7 +160,7 @@ def make_lookahead_graph(lang: str | os.PathLike[str], model_dir: str | os.PathL
     g = grammar_half(g, number, words["#0"])
 
     begin_graph_dir(graph_dir, lang, model, disambig_tid, (*FILES, "HCLG.fst", search_graph.FILE))
-    write_text(graph_dir / "relabel", "".join(f"{old}\t{new}\n" for old, new in enumerate(number.tolist()) if new))
+    write_text(graph_dir / RELABEL, "".join(f"{old}\t{new}\n" for old, new in enumerate(number.tolist()) if new))
     write_lookahead(graph_dir / LEXICON, hcl, next_words)
     g.write(graph_dir / GRAMMAR, "const")
     made_of = [*(lang / name for name in LANG_FILES if arpa is None or name != "G.fst"), *([] if arpa is None else [Path(arpa)]),

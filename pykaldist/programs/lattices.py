@@ -88,10 +88,7 @@ def lattice_add_penalty(source: str, target: str, *, word_ins_penalty: float = 0
     Options:
       --word-ins-penalty: the penalty (default: 0)
     """
-    def penalised(lattice: Lattice) -> Lattice:
-        return replace(lattice, graph=(lattice.graph + word_ins_penalty * (lattice.word != 0)).astype(np.float32))
-
-    return changed(source, target, penalised, "given a penalty", little=LIGHT)
+    return changed(source, target, lambda lattice: lattice.penalise_words(word_ins_penalty), "given a penalty", little=LIGHT)
 
 
 def lattice_copy(source: str, target: str, *, write_compact: bool = True, include: str = "", exclude: str = "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,24 +70,41 @@ def beyond(errors: Mapping[Point, int]) -> tuple[list[Point], str]:
     """
     lmwts, penalties = _axes(errors)
     least = min(errors.values())
-    best_lmwts, best_penalties = _axes([point for point, count in errors.items() if count == least])
-    where: list[str] = []
-    wider, heavier = list(lmwts), list(penalties)
-    if len(lmwts) > 1:
-        if best_lmwts[0] == lmwts[-1]:
-            wider += range(lmwts[-1] + 1, lmwts[-1] + 1 + MORE_LMWTS)
-            where.append(f"LMWT {lmwts[-1]}")
-        elif best_lmwts[-1] == lmwts[0] > 1:
-            wider += range(max(1, lmwts[0] - MORE_LMWTS), lmwts[0])
-            where.append(f"LMWT {lmwts[0]}")
-    if len(penalties) > 1:
-        if best_penalties[0] == penalties[-1]:
-            heavier += _further(penalties[-1], penalties[-2])
-            where.append(f"penalty {penalties[-1]}")
-        elif best_penalties[-1] == penalties[0] and float(penalties[0]) > 0:
-            heavier += [wip for wip in _further(penalties[0], penalties[1]) if float(wip) >= 0]
-            where.append(f"penalty {penalties[0]}")
+    at = [_edges(point, lmwts, penalties) for point, count in errors.items() if count == least]
+    if not all(at):
+        return [], ""
+    edges = set.intersection(*at) or set.union(*at)  # those of all of them, or, where they stand at different ones, these
+    wider, heavier, where = list(lmwts), list(penalties), list[str]()
+    if Edge.HIGH_LMWT in edges:
+        wider += range(lmwts[-1] + 1, lmwts[-1] + 1 + MORE_LMWTS)
+        where.append(f"LMWT {lmwts[-1]}")
+    if Edge.LOW_LMWT in edges:
+        wider += range(max(1, lmwts[0] - MORE_LMWTS), lmwts[0])
+        where.append(f"LMWT {lmwts[0]}")
+    if Edge.HIGH_PENALTY in edges:
+        heavier += _further(penalties[-1], penalties[-2])
+        where.append(f"penalty {penalties[-1]}")
+    if Edge.LOW_PENALTY in edges:
+        heavier += [wip for wip in _further(penalties[0], penalties[1]) if float(wip) >= 0]
+        where.append(f"penalty {penalties[0]}")
     return [point for point in itertools.product(wider, heavier) if point not in errors], " and ".join(where)
+
+
+class Edge(enum.Enum):
+    """An edge of a sweep."""
+
+    LOW_LMWT = enum.auto()
+    HIGH_LMWT = enum.auto()
+    LOW_PENALTY = enum.auto()
+    HIGH_PENALTY = enum.auto()
+
+
+def _edges(point: Point, lmwts: Sequence[int], penalties: Sequence[str]) -> set[Edge]:
+    """The edges at which a point stands."""
+    there = {Edge.HIGH_LMWT: len(lmwts) > 1 and point[0] == lmwts[-1], Edge.LOW_LMWT: len(lmwts) > 1 and point[0] == lmwts[0] > 1,
+             Edge.HIGH_PENALTY: len(penalties) > 1 and point[1] == penalties[-1],
+             Edge.LOW_PENALTY: len(penalties) > 1 and point[1] == penalties[0] and float(point[1]) > 0}
+    return {edge for edge, stands in there.items() if stands}
 
 
 def _further(edge: str, before: str) -> list[str]:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,7 @@ from pykaldist.serve.textgrid import text_grid
 from pykaldist.serve.transcribe import MIN_COUNT, adapting_gmm
 
 FORMATS = ("textgrid", "ctm", "json")
+Heard = tuple[float, int]  # how long a recording is, in seconds, and its channel, from 1
 
 
 @dataclass
@@ -65,8 +67,9 @@ class ForcedOptions:
     kind: str = option("mfcc", "features that the model was trained on", choices=tuple(KINDS))
     feats_config: str | None = option(None, "their options, one --option=value a line, as in training (default: the recipe's "
                                             "conf/KIND.conf)")
-    channel: int = option(-1, "channel to read, from 0; -1 expects mono")
-    speaker_characters: int = option(0, "characters at the beginning of a recording's name that say who speaks; 0: its folder says so")
+    channel: int = option(-1, "channel to read, from 0; -1: a recording is mono, or has a TextGrid that says who is on which")
+    speaker_characters: int = option(0, "characters at the beginning of a recording's name that say who speaks; 0: its folder, or a "
+                                        "TextGrid's tier, says so")
     formats: str = option("textgrid,ctm,json", "what to write: textgrid, ctm and json, with commas between")
     adapt_model: str | None = option(None, "speaker-adapted GMM system whose fMLLR features a network takes; none: as the "
                                            "network's frame store says")
@@ -98,10 +101,15 @@ class Said:
 
 @dataclass
 class AlignedFile:
-    """A recording with its words in time, silence left out, and all its phones; `seconds` is how long it is."""
+    """What was said in a recording, or a part of it, with its words in time, silence left out, and all its phones.
+
+    `seconds` is how long the recording is, `begin` where the part begins; `channel` is counted from 1.
+    """
 
     file: SpokenFile
     seconds: float
+    channel: int
+    begin: float
     words: list[Said]
     phones: list[Said]
 
@@ -110,6 +118,33 @@ class AlignedFile:
         """The mean over the frames of the words."""
         frames = sum(word.frames for word in self.words)
         return sum(word.score * word.frames for word in self.words) / max(frames, 1)
+
+    @property
+    def length(self) -> float:
+        """How long the part is, in seconds."""
+        return min(self.seconds, self.file.end or self.seconds) - self.begin
+
+    def interval(self, said: Said) -> Interval:
+        """When a word or phone is said in the recording; what ends less than two frames before its part of the recording ends with it."""
+        start, end = (round(self.begin + FRAME_SHIFT * frame, 6) for frame in (said.start, said.start + said.frames))
+        whole = round(self.begin + self.length, 6)
+        return Interval(start, whole if whole - end < 2 * FRAME_SHIFT else end, said.label)
+
+    def as_json(self) -> dict[str, object]:
+        """For JSON: who speaks, when, and the words and phones."""
+        return {"speaker": self.file.speaker, "begin": self.begin, "end": round(self.begin + self.length, 6), "score": round(self.score, 3),
+                "words": [self._said_as_json(word) for word in self.words], "phones": [self._said_as_json(phone) for phone in self.phones]}
+
+    def _said_as_json(self, said: Said) -> dict[str, object]:
+        interval = self.interval(said)
+        found: dict[str, object] = {"label": said.label, "begin": round(interval.start, 3), "end": round(interval.end, 3),
+                                    "score": round(said.score, 3)}
+        return found | ({} if said.phones is None else {"phones": [self._said_as_json(phone) for phone in said.phones]})
+
+    def ctm_line(self, said: Said) -> str:
+        """A line of a CTM: `file channel begin seconds label`."""
+        name, begin = self.file.name.replace(" ", "_"), self.begin + FRAME_SHIFT * said.start
+        return f"{name} {self.channel} {begin:.2f} {FRAME_SHIFT * said.frames:.2f} {said.label}\n"
 
 
 def force_align(model_dir: Path, corpus: Path, out: Path, work: Path, options: ForcedOptions, align_options: AlignOptions,
@@ -130,43 +165,71 @@ def force_align(model_dir: Path, corpus: Path, out: Path, work: Path, options: F
         utt = f"{file.speaker}-{number:06d}"
         files[utt], words[utt] = file, spelled(file, lang.words, lang.oov, unknown)
         if not words[utt]:  # punctuation alone
-            failed.append(file.name)
+            failed.append(file.title)
             del files[utt], words[utt]
     if not files:
         raise UserError(f"{corpus}: no transcript has a word; write what is said in the recordings.")
     if unknown:
         log(f"WARNING: {sum(unknown.values())} words are not in {lang.path}, and aligned as {lang.oov}: {named(unknown)}")
-    data = _features(files, words, model_dir, work, options)
+    data, heard = _features(files, words, model_dir, work, options)
     ali, data = _align(data, lang, model_dir, adapting, work, options, align_options, log)
     model = _model(ali, model_dir, adapting, options)
-    aligned = []
-    for file, result in _results(data, lang, ali, model, files, words):
+    aligned, left = list[AlignedFile](), Counter(file.name for file in files.values())
+    by_name = defaultdict[str, list[AlignedFile]](list)
+    for file, result in _results(data, lang, ali, model, files, words, heard):
+        left[file.name] -= 1
         if result is None:
-            failed.append(file.name)
-            continue
-        aligned.append(result)
-        _write(out, result, options.wanted)
+            failed.append(file.title)
+        else:
+            aligned.append(result)
+            by_name[file.name].append(result)
+        if not left[file.name] and (whole := by_name.pop(file.name, None)):
+            _write(corpus, out, whole, options.wanted)
     if not aligned:
         raise UserError(f"{corpus}: no recording could be aligned; check that transcripts and recordings belong together.")
-    aligned.sort(key=lambda one: one.file.name)
+    aligned.sort(key=lambda one: (one.file.name, one.begin, one.file.speaker))
     if "ctm" in options.wanted:
         _write_ctms(out, aligned)
     _write_scores(out, aligned)
     if failed:
-        log(f"WARNING: {len(failed)} recordings could not be aligned: {named(failed)}")
-    return (f"{len(aligned)} of {len(found.files)} recordings aligned, {sum(len(one.words) for one in aligned)} words, "
-            f"{sum(one.seconds for one in aligned) / 3600:.2f} h; mean score {np.mean([one.score for one in aligned]):.2f}; in {out}")
+        log(f"WARNING: {len(failed)} {found.what} could not be aligned: {named(failed)}")
+    return (f"{len(aligned)} of {len(found.files)} {found.what} aligned, {sum(len(one.words) for one in aligned)} words, "
+            f"{sum(one.length for one in aligned) / 3600:.2f} h; mean score {np.mean([one.score for one in aligned]):.2f}; in {out}")
 
 
 def _features(files: dict[str, SpokenFile], words: dict[str, list[tuple[str, str]]], model_dir: Path, work: Path,
-              options: ForcedOptions) -> DataDir:
-    """The data directory of the recordings, with features and CMVN statistics."""
+              options: ForcedOptions) -> tuple[DataDir, dict[str, Heard]]:
+    """The data directory of what is said, with features and CMVN statistics; and what was heard for each utterance."""
     config = feats_config_of(model_dir, options.kind, options.feats_config)
     rate = int(feature_options(options.kind, config).sample_frequency)
-    samples = ((utt, samples_of(str(file.audio), options.channel, rate))
-               for utt, file in progress(files.items(), "reading audio", len(files), unit="recording"))
+    heard: dict[str, Heard] = {}
+
+    def samples() -> Iterator[tuple[str, np.ndarray]]:
+        read, whole = None, np.zeros(0, np.float32)
+        for utt, file in progress(files.items(), "reading audio", len(files), unit="recording"):
+            wanted = file.name, _channel(file, options.channel)
+            if wanted != read:
+                read, whole = wanted, samples_of(str(file.audio), wanted[1], rate)
+            heard[utt] = len(whole) / rate, max(wanted[1], 0) + 1
+            part = whole[round(file.begin * rate):None if file.end is None else round(file.end * rate)]
+            if not len(part):
+                raise UserError(f"{file.title}: {file.audio} has {heard[utt][0]:g} seconds; correct its TextGrid.")
+            yield utt, part
+
     text = {utt: " ".join(form for form, _ in found) for utt, found in words.items()}
-    return make_features(samples, {utt: file.speaker for utt, file in files.items()}, work, options.kind, config, text)
+    data = make_features(samples(), {utt: file.speaker for utt, file in files.items()}, work, options.kind, config, text)
+    return data, heard
+
+
+def _channel(file: SpokenFile, chosen: int) -> int:
+    """The channel on which the speaker of a TextGrid's tier is heard; -1 for the only one."""
+    import soundfile
+
+    if chosen >= 0 or file.place is None:
+        return chosen
+    with suppress(soundfile.LibsndfileError):  # which samples_of says better
+        return int(2 * file.place) if soundfile.info(file.audio).channels == 2 else -1
+    return -1
 
 
 def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None, work: Path, options: ForcedOptions,
@@ -198,18 +261,18 @@ def _model(ali: Path, model_dir: Path, adapting: Path | None, options: ForcedOpt
 
 
 def _results(data: DataDir, lang: LangDir, ali: Path, model: AcousticModel, files: dict[str, SpokenFile],
-             words: dict[str, list[tuple[str, str]]]) -> Iterator[tuple[SpokenFile, AlignedFile | None]]:
-    """Each recording with its words and phones in time; None where it has no alignment, or its phones do not spell its words."""
+             words: dict[str, list[tuple[str, str]]], heard: dict[str, Heard]) -> Iterator[tuple[SpokenFile, AlignedFile | None]]:
+    """What is said in each recording, or part of one, in time; None where it has no alignment, or its phones do not spell its words."""
     labels = AlignmentDir(ali)
     assert labels.model is not None
-    timer, seconds = WordTimer(lang, labels.model), data.table("utt2dur")
+    timer = WordTimer(lang, labels.model)
     for utt in progress(data.utterances(), "words and phones", unit="recording"):
         tids = labels.labels.get(utt)
         if tids is None:
             yield files[utt], None
             continue
         try:
-            said = _said(files[utt], float(seconds[utt]), words[utt], tids, labels.model, timer, lang, scores(model, data, utt, tids))
+            said = _said(files[utt], heard[utt], words[utt], tids, labels.model, timer, lang, scores(model, data, utt, tids))
         except UserError:
             yield files[utt], None
             continue
@@ -222,7 +285,7 @@ def scores(model: AcousticModel, data: DataDir, utt: str, tids: np.ndarray) -> n
     return np.asarray(loglikes[np.arange(len(tids)), model.tid2pdf[tids]] - loglikes.max(1))
 
 
-def _said(file: SpokenFile, seconds: float, words: list[tuple[str, str]], tids: np.ndarray, model: TransitionModel, timer: WordTimer,
+def _said(file: SpokenFile, heard: Heard, words: list[tuple[str, str]], tids: np.ndarray, model: TransitionModel, timer: WordTimer,
           lang: LangDir, scores: np.ndarray) -> AlignedFile:
     """The words and phones of a recording from its alignment."""
     def plain(phone: int) -> str:
@@ -237,50 +300,47 @@ def _said(file: SpokenFile, seconds: float, words: list[tuple[str, str]], tids: 
         if part.word:
             own = [phone for phone in phones if part.start <= phone.start < part.start + part.frames]
             found.append(Said(next(written), part.start, part.frames, float(scores[part.start : part.start + part.frames].mean()), own))
-    return AlignedFile(file, seconds, found, phones)
+    return AlignedFile(file, *heard, file.begin, found, phones)
 
 
-def _interval(said: Said) -> Interval:
-    return Interval(FRAME_SHIFT * said.start, FRAME_SHIFT * (said.start + said.frames), said.label)
-
-
-def _write(out: Path, one: AlignedFile, formats: list[str]) -> None:
-    """Write a recording's own files."""
-    target = out / one.file.name
+def _write(corpus: Path, out: Path, whole: list[AlignedFile], formats: list[str]) -> None:
+    """Write a recording's own files; as the aligner does, beside a TextGrid of the corpus, not over it."""
+    file, seconds = whole[0].file, whole[0].seconds
+    target = out / file.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    end = max(one.seconds, FRAME_SHIFT * max(phone.start + phone.frames for phone in one.phones))
+    whole.sort(key=lambda one: one.begin)
     if "textgrid" in formats:
-        tiers = {"words": [_interval(word) for word in one.words], "phones": [_interval(phone) for phone in one.phones if not phone.silent]}
-        write_text(target.with_name(target.name + ".TextGrid"), text_grid(tiers, end))
+        tiers = defaultdict[str, list[Interval]](list)
+        speakers = list(dict.fromkeys(one.file.speaker for one in sorted(whole, key=lambda one: one.file.place or 0)))
+        for speaker in speakers:
+            before = f"{speaker} - " if len(speakers) > 1 else ""
+            own = [one for one in whole if one.file.speaker == speaker]
+            tiers[before + "words"] = [one.interval(word) for one in own for word in one.words]
+            tiers[before + "phones"] = [one.interval(phone) for one in own for phone in one.phones if not phone.silent]
+        name = target.with_name(target.name + ".TextGrid")
+        if name.resolve() == (corpus / f"{file.name}.TextGrid").resolve() and name.exists():
+            name = target.with_name(target.name + "_aligned.TextGrid")
+        write_text(name, text_grid(tiers, seconds))
     if "json" in formats:
         write_text(target.with_name(target.name + ".json"), json.dumps({
-            "file": str(one.file.audio), "speaker": one.file.speaker, "seconds": one.seconds, "score": round(one.score, 3),
-            "words": [_as_json(word) for word in one.words], "phones": [_as_json(phone) for phone in one.phones]}, ensure_ascii=False,
+            "file": str(file.audio), "seconds": seconds, "utterances": [one.as_json() for one in whole]}, ensure_ascii=False,
             indent=1) + "\n")
-
-
-def _as_json(said: Said) -> dict[str, object]:
-    interval = _interval(said)
-    found: dict[str, object] = {"label": said.label, "begin": round(interval.start, 3), "end": round(interval.end, 3),
-                                "score": round(said.score, 3)}
-    return found | ({} if said.phones is None else {"phones": [_as_json(phone) for phone in said.phones]})
 
 
 def _write_ctms(out: Path, aligned: list[AlignedFile]) -> None:
     """words.ctm and phones.ctm: `file channel begin seconds label`."""
     for name in ("words", "phones"):
-        lines = [f"{one.file.name.replace(' ', '_')} 1 {FRAME_SHIFT * said.start:.2f} {FRAME_SHIFT * said.frames:.2f} {said.label}\n"
-                 for one in aligned for said in getattr(one, name)]
-        write_text(out / f"{name}.ctm", "".join(lines))
+        write_text(out / f"{name}.ctm", "".join(one.ctm_line(said) for one in aligned for said in getattr(one, name)))
 
 
 def _write_scores(out: Path, aligned: list[AlignedFile]) -> None:
     """scores.csv: the recordings, the one that fits its transcript worst first, each with its word that fits worst."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
-    table.writerow(["file", "speaker", "seconds", "words", "score", "worst_word", "its_begin", "its_score"])
+    table.writerow(["file", "begin", "end", "speaker", "words", "score", "worst_word", "its_begin", "its_score"])
     for one in sorted(aligned, key=lambda one: one.score):
         worst = min(one.words, key=lambda word: word.score, default=None)
-        more = ["", "", ""] if worst is None else [worst.label, f"{FRAME_SHIFT * worst.start:.2f}", f"{worst.score:.3f}"]
-        table.writerow([one.file.name, one.file.speaker, f"{one.seconds:.2f}", len(one.words), f"{one.score:.3f}", *more])
+        more = ["", "", ""] if worst is None else [worst.label, f"{one.interval(worst).start:.2f}", f"{worst.score:.3f}"]
+        table.writerow([one.file.name, f"{one.begin:.2f}", f"{one.begin + one.length:.2f}", one.file.speaker, len(one.words),
+                        f"{one.score:.3f}", *more])
     write_text(out / "scores.csv", stream.getvalue())

@@ -1,10 +1,12 @@
 """Recordings with their transcripts beside them, as the Montreal Forced Aligner wants a corpus.
 
     corpus/<speaker>/<name>.wav (or .flac, .sph, .mp3, .ogg, .opus)      corpus/<speaker>/<name>.lab (or .txt): what is said in it
+    corpus/<name>.wav (likewise)                                         corpus/<name>.TextGrid: a tier a speaker, an interval an utterance
 
-The speaker is the name of the folder in which a recording lies, or the first so many characters of its own name. A transcript is plain
-text. Its words are looked up in the lexicon as they stand; else without punctuation around them; else in capitals or small letters. What is
-still not there is the lexicon's word for unknown words.
+The speaker is the name of the folder in which a recording lies, or of the tier; or the first so many characters of the recording's own
+name. Of a stereo recording with a TextGrid, the first half of the tiers is heard on the first channel, the second on the second.
+Intervals of less than 0.1 seconds are left out. What is said is plain text. Its words are looked up in the lexicon as they stand; else
+without punctuation around them; else in capitals or small letters. What is still not there is the lexicon's word for unknown words.
 """
 
 from __future__ import annotations
@@ -16,21 +18,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.import_ali.sources.textgrid import parse
 from pykaldist.io.audio import find_audio
 
 AUDIO = (".wav", ".flac", ".sph", ".mp3", ".ogg", ".opus")
-TEXTS = (".lab", ".txt")
+TEXTS = (".lab", ".txt", ".TextGrid")  # the first of them that is there
+LEAST_SECONDS = 0.1  # of an interval
 SOME = 5  # names in a message
 
 
 @dataclass
 class SpokenFile:
-    """A recording: `name` is its path below the corpus without suffix, `written` the words of its transcript as they stand there."""
+    """What a speaker says in a recording, or in a part of it.
+
+    `name` is the recording's path below the corpus without suffix, `written` the words of its transcript as they stand there, `begin` and
+    `end` are in seconds (None: its end). `place` is that of the speaker among a TextGrid's tiers, from 0 to below 1, None without one.
+    """
 
     name: str
     audio: Path
     speaker: str
     written: list[str]
+    begin: float = 0.0
+    end: float | None = None
+    place: float | None = None
+
+    @property
+    def title(self) -> str:
+        """What a message calls it: the recording, and where in it something is said."""
+        return self.name if self.place is None else f"{self.name} at {self.begin:g} s ({self.speaker})"
 
 
 @dataclass
@@ -41,9 +57,14 @@ class SpokenFiles:
     without_text: list[str] = field(default_factory=list)
     without_audio: list[str] = field(default_factory=list)
 
+    @property
+    def what(self) -> str:
+        """What `files` are."""
+        return "recordings" if all(file.place is None for file in self.files) else "utterances"
+
     def left_out(self) -> list[str]:
         """Sentences that say what is left out."""
-        found = ((self.without_text, "recordings have no transcript (.lab or .txt) beside them"),
+        found = ((self.without_text, "recordings have no transcript (.lab, .txt or .TextGrid) beside them"),
                  (self.without_audio, "transcripts have no recording beside them"))
         return [f"{len(names)} {what}: {named(names)}" for names, what in found if names]
 
@@ -67,8 +88,18 @@ def read_corpus(corpus: Path, speaker_characters: int = 0) -> SpokenFiles:
     if not both:
         raise UserError(f"{corpus} has {len(audio)} recordings ({', '.join(AUDIO)}) and {len(texts)} transcripts ({', '.join(TEXTS)}), "
                         "and no two of one name; put a transcript beside each recording.")
-    files = [SpokenFile(name, audio[name], _speaker(name, speaker_characters), _words(texts[name])) for name in both]
+    files = [file for name in both for file in _spoken(name, audio[name], texts[name], speaker_characters)]
     return SpokenFiles(files, sorted(audio.keys() - texts.keys()), sorted(texts.keys() - audio.keys()))
+
+
+def _spoken(name: str, audio: Path, text: Path, speaker_characters: int) -> list[SpokenFile]:
+    if text.suffix != ".TextGrid":
+        return [SpokenFile(name, audio, _speaker(name, speaker_characters), _words(text))]
+    tiers, _ = parse(text)
+    return [SpokenFile(name, audio, _speaker(name, speaker_characters) if speaker_characters else "_".join(tier.split()) or "speaker",
+                       one.label.split(), one.start, one.end, number / len(tiers))
+            for number, (tier, intervals) in enumerate(tiers.items()) for one in intervals
+            if one.label and one.end - one.start >= LEAST_SECONDS]
 
 
 def _speaker(name: str, characters: int) -> str:
@@ -87,13 +118,18 @@ def _words(path: Path) -> list[str]:
     return words
 
 
+def without_punctuation(word: str) -> str:
+    """A word without punctuation around it."""
+    while word and _is_punctuation(word[0]):
+        word = word[1:]
+    while word and _is_punctuation(word[-1]):
+        word = word[:-1]
+    return word
+
+
 def in_lexicon(word: str, lexicon: Collection[str]) -> str | None:
     """The form of a written word that the lexicon has; None where it has none, empty where the word is punctuation alone."""
-    bare = word
-    while bare and _is_punctuation(bare[0]):
-        bare = bare[1:]
-    while bare and _is_punctuation(bare[-1]):
-        bare = bare[:-1]
+    bare = without_punctuation(word)
     forms = (word, bare, bare.upper(), bare.lower(), bare.capitalize())
     return next((form for form in forms if form in lexicon and form), None if bare else "")
 
@@ -103,13 +139,17 @@ def _is_punctuation(character: str) -> bool:
 
 
 def spelled(file: SpokenFile, lexicon: Collection[str], unknown_word: str, unknown: Counter[str]) -> list[tuple[str, str]]:
-    """(word of the lexicon, word as it is written) of a recording's transcript; counts words that the lexicon lacks in `unknown`."""
+    """(word of the lexicon, word as it is written, without punctuation where the lexicon has it so) of what is said.
+
+    Counts words that the lexicon lacks in `unknown`.
+    """
     found = []
     for word in file.written:
         form = in_lexicon(word, lexicon)
+        bare = word if form == word else without_punctuation(word)
         if form is None:
-            unknown[word] += 1
+            unknown[bare] += 1
             form = unknown_word
         if form:
-            found.append((form, word))
+            found.append((form, bare))
     return found

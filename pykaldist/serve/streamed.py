@@ -60,20 +60,21 @@ class StreamTranscriber:
         self._recogniser, self._reader, self.parts, self._longest = recogniser, reader, parts, longest
         self.rate = int(recogniser.extractor.options.sample_frequency)
 
-    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]]) -> Iterator[Transcript]:
+    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]], alternatives: int = 0) -> Iterator[Transcript]:
         """As `Transcribing` says."""
         for name, samples in recordings:
             places = places_of(samples, self.rate, self._longest)
-            found = [self._utterance(name, samples, begin, end) for begin, end in progress(places, "transcribing", unit="utterance")]
+            found = [self._utterance(name, samples, begin, end, alternatives)
+                     for begin, end in progress(places, "transcribing", unit="utterance")]
             yield Transcript(name, len(samples) / self.rate, found)
 
-    def _utterance(self, name: str, samples: np.ndarray, begin: float, end: float) -> Utterance:
+    def _utterance(self, name: str, samples: np.ndarray, begin: float, end: float, alternatives: int) -> Utterance:
         first, last = round(begin * self.rate), round(end * self.rate)
         try:
             lattice = FirstUtterance(self._recogniser, self.rate).decode(samples[first:last])
         except UserError as error:
             raise UserError(f"{name}: {error}") from error
-        return Utterance(begin, end, None if lattice is None else self._reader.read(lattice, begin))
+        return self._reader.read(lattice, begin, end, alternatives)
 
 
 def transcriber_of(model_dir: Path, options: TranscribeOptions, decoding: DecoderOptions, extractor: str | None) -> Transcribing:

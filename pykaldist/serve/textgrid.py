@@ -24,14 +24,19 @@ def without_gaps(intervals: Sequence[Interval], end: float) -> list[Interval]:
 
 def text_grid(tiers: dict[str, list[Interval]], end: float) -> str:
     """The text of a TextGrid file from 0 to `end` seconds; a label's quotation marks are doubled, as Praat wants them."""
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0 ", f"xmax = {end:.6g} ", "tiers? <exists> ",
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0 ", f"xmax = {_number(end)} ", "tiers? <exists> ",
              f"size = {len(tiers)} ", "item []: "]
     for number, (name, intervals) in enumerate(tiers.items(), 1):
         whole = without_gaps(intervals, end)
         lines += [f"    item [{number}]:", '        class = "IntervalTier" ', f'        name = "{name}" ', "        xmin = 0 ",
-                  f"        xmax = {end:.6g} ", f"        intervals: size = {len(whole)} "]
+                  f"        xmax = {_number(end)} ", f"        intervals: size = {len(whole)} "]
         for i, interval in enumerate(whole, 1):
             label = interval.label.replace('"', '""')
-            lines += [f"        intervals [{i}]:", f"            xmin = {interval.start:.6g} ", f"            xmax = {interval.end:.6g} ",
-                      f'            text = "{label}" ']
+            lines += [f"        intervals [{i}]:", f"            xmin = {_number(interval.start)} ",
+                      f"            xmax = {_number(interval.end)} ", f'            text = "{label}" ']
     return "\n".join(lines) + "\n"
+
+
+def _number(seconds: float) -> str:
+    """Seconds to a millionth, however many they are."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")

@@ -25,7 +25,7 @@ from pykaldist.decode.lattice import Lattice, write_lattices
 from pykaldist.decode.lookahead import make_decoder, read_graph
 from pykaldist.decode.lookahead_graph import LookaheadGraph
 from pykaldist.decode.pairs import check_graph
-from pykaldist.decode.paths import best_path
+from pykaldist.decode.paths import LatticePath, best_path, nbest
 from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import KINDS
@@ -42,7 +42,7 @@ from pykaldist.progress import progress
 from pykaldist.serve.recipe import Scales, acwt_of, features_of, graph_of, scales_of, store_origin
 from pykaldist.serve.recordings import feature_options, make_features, samples_of
 from pykaldist.serve.segments import utterances_of
-from pykaldist.serve.transcript import Transcript, Utterance, Word
+from pykaldist.serve.transcript import Alternative, Transcript, Utterance, Word
 
 # Of decode_fmllr.sh: the decoding without adaptation, the weight of silence, and the beams in which the lattices of the first and the
 # second decoding are determinised for the transforms.
@@ -87,18 +87,29 @@ class WordReader:
             self._timer = WordTimer(LangDir(graph_dir), read_transition_model(model_dir / "final.mdl"))
         self._shift = frame_shift_of(model_dir)
 
-    def read(self, lattice: Lattice, begin: float) -> list[Word]:
-        """The words of the best path of a decoder's lattice that begins at `begin` seconds."""
+    def read(self, lattice: Lattice | None, begin: float, end: float, alternatives: int = 0) -> Utterance:
+        """The utterance of a decoder's lattice: the words of its best path, and so many paths that differ in their words."""
+        if lattice is None:
+            return Utterance(begin, end, None)
         # Of words that sound alike, the determinised lattice has the one that decoding's would have.
         lattice = determinize(lattice, self._decoding.acwt, self._decoding.lattice_beam)
-        path = best_path(lattice, self._scales.acoustic, word_ins_penalty=self._scales.penalty)
+        acoustic, penalty = self._scales.acoustic, self._scales.penalty
+        path = best_path(lattice, acoustic, word_ins_penalty=penalty)
+        words = self._timed(path, begin)
+        if self._timer is not None:
+            sure, _ = confidences(lattice, path.words, acoustic)
+            words = [replace(word, confidence=min(float(p), 1.0)) for word, p in zip(words, sure, strict=True)]
+        others = nbest(lattice.penalise_words(penalty), alternatives, acoustic) if alternatives else ()
+        return Utterance(begin, end, words, [Alternative(self._timed(one, begin), -one.graph - acoustic * one.acoustic) for one in others])
+
+    def _timed(self, path: LatticePath, begin: float) -> list[Word]:
+        """The words of a path, with times where there can be some."""
         names = [self._words.symbol(word) for word in path.words]
         if self._timer is None:
             return [Word(name) for name in names]
         said = [part for part in self._timer.spoken(path.words, path.transition_ids) if part.word]
-        sure, _ = confidences(lattice, path.words, self._scales.acoustic)
-        return [Word(name, begin + part.start * self._shift, begin + (part.start + part.frames) * self._shift, min(float(p), 1.0))
-                for name, part, p in zip(names, said, sure, strict=True)]
+        return [Word(name, begin + part.start * self._shift, begin + (part.start + part.frames) * self._shift)
+                for name, part in zip(names, said, strict=True)]
 
 
 class Transcribing(Protocol):
@@ -109,8 +120,11 @@ class Transcribing(Protocol):
     @property
     def parts(self) -> str: ...
 
-    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]]) -> Iterator[Transcript]:
-        """Transcribe recordings, (name, samples at `rate`); raises UserError, naming the recording, where one cannot be recognised."""
+    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]], alternatives: int = 0) -> Iterator[Transcript]:
+        """Transcribe recordings, (name, samples at `rate`), with so many alternatives of each utterance.
+
+        Raises UserError, naming the recording, where one cannot be recognised.
+        """
         ...
 
 
@@ -146,7 +160,7 @@ class Transcriber:
         adapted = f", adapted by {self.adapting}" if self.adapting else ""
         return (f"graph {self.graph_dir}, features {self.kind} by {self.config}{adapted}, words chosen by {self.scales}")
 
-    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]]) -> Iterator[Transcript]:
+    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]], alternatives: int = 0) -> Iterator[Transcript]:
         """As `Transcribing` says."""
         utterances: dict[str, tuple[float, float]] = {}
         samples: dict[str, np.ndarray] = {}
@@ -159,10 +173,8 @@ class Transcriber:
             found = self._lattices(samples, speakers, Path(work), [name for name, _ in recordings])
             for number, (name, whole) in enumerate(recordings):
                 own = [utt for utt in utterances if utt.startswith(f"{number:06d}-")]
-                yield Transcript(name, len(whole) / self.rate, [self._utterance(*utterances[utt], next(found)) for utt in own])
-
-    def _utterance(self, begin: float, end: float, lattice: Lattice | None) -> Utterance:
-        return Utterance(begin, end, None if lattice is None else self._reader.read(lattice, begin))
+                yield Transcript(name, len(whole) / self.rate, [self._reader.read(next(found), *utterances[utt], alternatives)
+                                                                     for utt in own])
 
     def _lattices(self, samples: Mapping[str, np.ndarray], speakers: Mapping[str, str], work: Path,
                   names: Sequence[str]) -> Iterator[Lattice | None]:

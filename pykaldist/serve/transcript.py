@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pykaldist.errors import UserError
@@ -24,23 +24,39 @@ class Word:
 
 
 @dataclass
+class Alternative:
+    """What may have been said, and the logarithm of how likely it is beside others of its utterance."""
+
+    words: list[Word]
+    score: float
+
+
+@dataclass
 class Utterance:
-    """A part of a recording that was recognised at once; `words` is None where no path survived the beam."""
+    """A part of a recording that was recognised at once; `words` is None where no path survived the beam.
+
+    `alternatives`, where they were asked for, are what may have been said, the best first.
+    """
 
     begin: float
     end: float
     words: list[Word] | None
+    alternatives: list[Alternative] = field(default_factory=list)
 
     def later(self, seconds: float) -> Utterance:
         """The same so many seconds later."""
-        words = None if self.words is None else [
-            replace(word, begin=word.begin + seconds, end=word.end + seconds) if word.begin is not None and word.end is not None else word
-            for word in self.words]
-        return Utterance(self.begin + seconds, self.end + seconds, words)
+        words = None if self.words is None else _later(self.words, seconds)
+        alternatives = [replace(one, words=_later(one.words, seconds)) for one in self.alternatives]
+        return Utterance(self.begin + seconds, self.end + seconds, words, alternatives)
 
     @property
     def text(self) -> str:
         return " ".join(word.word for word in self.words or ())
+
+
+def _later(words: list[Word], seconds: float) -> list[Word]:
+    return [replace(word, begin=word.begin + seconds, end=word.end + seconds) if word.begin is not None and word.end is not None else word
+            for word in words]
 
 
 @dataclass

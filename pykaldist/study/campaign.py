@@ -11,7 +11,7 @@ from pykaldist.io.lock import locked
 from pykaldist.study.claims import chosen, read_claims
 from pykaldist.study.corpora import Prepared, missing, prepare, read_corpora
 from pykaldist.study.evidence import check
-from pykaldist.study.page import missing_table, render
+from pykaldist.study.page import Missing, missing_table, missing_trainings, render
 from pykaldist.study.results import Results
 from pykaldist.study.runner import carry_out, run_missing
 
@@ -64,8 +64,12 @@ class Campaign:
         """Write RESULTS.md, of all claims."""
         write_text(self.study / "RESULTS.md", render(self.all_claims, self.results))
 
+    def missing(self) -> list[Missing]:
+        """What is missing, and what it will cost."""
+        return missing_trainings(self.claims, self.results)
+
     def described(self) -> str:
         """What is missing, what it will cost, and which corpora are not here."""
         absent = [name for name in self.specs if name not in self.sources]
         lines = [f"{name} is not here, so that nothing of it will be done." for name in absent]
-        return "\n\n".join([missing_table(self.claims, self.results), *lines])
+        return "\n\n".join([missing_table(self.missing()), *lines])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -105,14 +106,32 @@ def _contrast(one: Examined, contrast: Contrast) -> list[str]:
             *(("", "") if loss is None else (written(loss, 4, "+"), verdict(loss, contrast.expected, fewest, "", 4)))]
 
 
-def missing_table(claims: Sequence[Claim], results: Results) -> str:
-    """What is missing of each claim and corpus, and the CPU time that it will take by what is known of trainings like it."""
-    rows = [["claim", "corpus", "trainings missing, at most", "CPU, minutes"]]
+@dataclass
+class Missing:
+    """The trainings that a claim lacks on a corpus, at most, and the CPU time that they will take, None where it is not known yet."""
+
+    claim: str
+    corpus: str
+    trainings: int
+    cpu_seconds: float | None
+
+
+def missing_trainings(claims: Sequence[Claim], results: Results) -> list[Missing]:
+    """What is missing of each claim and corpus, and what it will take by what is known of trainings like it."""
+    found = []
     for one in (Examined(claim, corpus, results) for claim in claims for corpus in claim.corpora):
         left = {name: one.lacking(name) for name in one.claim.cells}
         seconds = [count * cost for name, count in left.items() if count and (cost := _cost(one, name)) is not None]
-        known = f"{sum(seconds) / 60:.0f}" if len(seconds) == sum(map(bool, left.values())) else "not known yet"
-        rows.append([one.claim.name, one.corpus, str(sum(left.values())), known])
+        known = len(seconds) == sum(map(bool, left.values()))
+        found.append(Missing(one.claim.name, one.corpus, sum(left.values()), sum(seconds) if known else None))
+    return found
+
+
+def missing_table(found: Sequence[Missing]) -> str:
+    """What is missing, as a table."""
+    rows = [["claim", "corpus", "trainings missing, at most", "CPU, minutes"]]
+    rows += [[one.claim, one.corpus, str(one.trainings), "not known yet" if one.cpu_seconds is None else f"{one.cpu_seconds / 60:.0f}"]
+             for one in found]
     return markdown(rows)
 
 

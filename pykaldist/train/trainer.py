@@ -66,7 +66,7 @@ class TrainerOptions:
     keep_checkpoints: int = option(2, "checkpoints kept")
     ema_decay: float = option(0.0, "decay an update of a moving average of the model, which is the result; 0.999 has the last thousand or so "
                                    "(0: the last model is)")
-    log_to: str = option("", "programs that get the curves too: tensorboard, mlflow or both, with a comma between; their packages are not "
+    log_to: str = option("", "programs that get the curves too: tensorboard, mlflow and wandb, with commas between; their packages are not "
                              "installed by default")
 
     def __post_init__(self) -> None:

@@ -1,13 +1,15 @@
-"""A training's curves for other programs, written while it runs: TensorBoard and MLflow (`--log-to tensorboard,mlflow`).
+"""A training's curves for other programs, written while it runs: TensorBoard, MLflow and Weights & Biases (`--log-to tensorboard,mlflow`).
 
-Both get the numbers of each line of `history.jsonl` when its epoch is over, under the names that they have there (`cv_loss`,
-`seconds/compute`), at the step `epoch`. A run that resumes goes on in what it has written: TensorBoard is told to forget later steps, and
-MLflow gets the run whose name stands in `<exp>/mlflow_run`. The packages are not among those that the toolkit needs.
+All get the numbers of each line of `history.jsonl` when its epoch is over, under the names that they have there (`cv_loss`,
+`seconds/compute`), at the step `epoch`. A run that resumes goes on in what it has written: TensorBoard is told to forget later steps,
+MLflow and Weights & Biases get the run whose name stands in `<exp>/mlflow_run` and `<exp>/wandb_run`. The packages are not among those
+that the toolkit needs. Nothing leaves the machine unless the user's own environment says so (MLFLOW_TRACKING_URI, WANDB_MODE=online).
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +17,7 @@ from typing import Any, Protocol
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 
-RUN = "mlflow_run"  # file of an experiment with MLflow's name of its run
+RUN, WANDB_RUN = "mlflow_run", "wandb_run"  # files of an experiment with their names of its run
 
 
 class Writer(Protocol):
@@ -74,8 +76,29 @@ class MlFlow:
         self._client.set_terminated(self._run)
 
 
+class WeightsAndBiases:
+    """A run of Weights & Biases in `<exp>/wandb`, offline unless WANDB_MODE says otherwise; `wandb sync` sends it."""
+
+    def __init__(self, exp: Path, done: int) -> None:
+        import wandb
+
+        name = exp / WANDB_RUN
+        if not (done and name.is_file()):
+            write_text(name, secrets.token_hex(4) + "\n")
+        number = name.read_text(encoding="utf-8").strip()
+        self._run = wandb.init(project="pykaldist", name=str(exp), dir=str(exp), id=number, resume="allow",
+                               mode=os.environ.get("WANDB_MODE", "offline"), settings=wandb.Settings(silent=True, console="off"))
+
+    def write(self, line: dict[str, Any]) -> None:
+        self._run.log(numbers(line), step=line["epoch"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 WRITERS: dict[str, tuple[Callable[[Path, int], Writer], str]] = {  # what makes one, and its package
-    "tensorboard": (TensorBoard, "tensorboard"), "mlflow": (MlFlow, "mlflow")}
+    "tensorboard": (TensorBoard, "tensorboard"), "mlflow": (MlFlow, "mlflow"),
+    "wandb": (WeightsAndBiases, "wandb")}
 
 
 def names_in(log_to: str) -> list[str]:

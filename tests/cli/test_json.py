@@ -69,3 +69,10 @@ def test_counts_and_recipes(tmp_path: Path, root: Path, capsys: pytest.CaptureFi
     assert printed(capsys, "check-counts", str(tmp_path / "counts.tsv"), str(tmp_path))[0]["found"] == 2
     (one,) = printed(capsys, "check-recipe", str(root / "egs/yesno/s5/run.sh"))
     assert one["recipe"].endswith("yesno/s5/run.sh") and {call["verdict"] for call in one["calls"]} == {"accepted"}
+
+
+def test_study(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = ["study", "--claim", "01-natural-gradient", str(root / "egs/study"), str(tmp_path)]
+    found = printed(capsys, *study, "--dry-run", "true")
+    assert found and all(one["claim"] == "01-natural-gradient" and one["trainings"] >= 0 and "cpu_seconds" in one for one in found)
+    assert main([*study, "--json"]) == 1 and "--dry-run true" in capsys.readouterr().err

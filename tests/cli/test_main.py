@@ -83,6 +83,8 @@ def test_wrong_arguments_are_one_sentence(capsys):
 
 def test_unknown_verbs_and_no_verb(capsys):
     assert cli.main(["frobnicate"]) == 2
+    assert "there is no verb 'frobnicate'; `pykaldist --help` lists them." in capsys.readouterr().err
+    assert cli.main(["trancribe"]) == 2 and "no verb 'trancribe', the nearest is transcribe;" in capsys.readouterr().err
     assert cli.main([]) == 1
     assert cli.main(["--help"]) == 0
     assert "train " in capsys.readouterr().out

@@ -151,7 +151,7 @@ def test_recordings_of_ones_own_are_transcribed(recipe: Path, tmp_path: Path) ->
     soundfile.write(tmp_path / "high.wav", resample_poly(samples, 3, 1) / 32768, 3 * rate)
     soundfile.write(tmp_path / "low.wav", samples[::2] / 32768, rate // 2)
     (tmp_path / "text.wav").write_text("no audio")
-    command = ["steps/transcribe.sh", "--feats-config", "mfcc.conf", "exp/mono/graph", "exp/mono"]
+    command = ["utils/pykaldist", "transcribe", "--feats-config", "mfcc.conf", "--graph", "exp/mono/graph", "exp/mono"]
     made = run(recipe, *command, data.wav_scp[utt], str(tmp_path / "high.wav"))
     assert made.returncode == 0, made.stderr
     first, second = made.stdout.splitlines()

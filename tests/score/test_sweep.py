@@ -121,6 +121,9 @@ def test_a_development_set_chooses_the_point(scored: tuple[Path, Path], tmp_path
     ({(7, "0.0"): 1, (8, "0.0"): 0, (9, "0.0"): 1, (7, "0.5"): 1, (8, "0.5"): 1, (9, "0.5"): 1}, "", None),  # a penalty of 0 is no edge
     ({(5, "0.0"): 3, (5, "0.25"): 2}, "penalty 0.25", {(5, "0.50"), (5, "0.75")}),
     ({(5, "1.0"): 1, (5, "2.0"): 2}, "penalty 1.0", {(5, "0.0")}),
+    ({(7, "0.0"): 2, (8, "0.0"): 1, (7, "1"): 1, (8, "1"): 1, (6, "1"): 2, (6, "0.0"): 2}, "LMWT 8 and penalty 1", {  # each at another edge
+        *((lmwt, wip) for lmwt in range(9, 14) for wip in ("0.0", "1", "2.0", "3.0")),
+        *((lmwt, wip) for lmwt in (6, 7, 8) for wip in ("2.0", "3.0"))}),
     ({(7, "0.0"): 9, (8, "0.0"): 9, (7, "1"): 9, (8, "1"): 1}, "LMWT 8 and penalty 1", {
         *((lmwt, wip) for lmwt in range(9, 14) for wip in ("0.0", "1", "2.0", "3.0")),
         *((lmwt, wip) for lmwt in (7, 8) for wip in ("2.0", "3.0"))}),

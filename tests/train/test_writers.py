@@ -1,9 +1,10 @@
-"""Curves for TensorBoard and MLflow, read back by their own readers; a run that resumes goes on in them."""
+"""Curves for TensorBoard, MLflow and Weights & Biases, read back by their own readers; a run that resumes goes on in them."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ def test_the_numbers_of_a_line():
 
 def test_writers_are_named(monkeypatch, tmp_path):
     assert names_in("") == [] and names_in("mlflow,tensorboard") == ["mlflow", "tensorboard"]
-    with pytest.raises(UserError, match="there is no writer wandb; known are tensorboard, mlflow"):
-        names_in("wandb")
+    with pytest.raises(UserError, match="there is no writer aim; known are tensorboard, mlflow, wandb,"):
+        names_in("aim")
     monkeypatch.setitem(sys.modules, "mlflow.tracking", None)  # as where it is not installed
     with pytest.raises(UserError, match="--log-to mlflow takes the package mlflow; install it with pip install mlflow"):
         open_writers("mlflow", tmp_path, 0)
@@ -71,3 +72,41 @@ def test_mlflow(stores, tmp_path, monkeypatch):
     found = client.get_metric_history(run, "cv_loss")
     assert [(m.step, pytest.approx(m.value)) for m in found] == [*((line["epoch"], line["cv_loss"]) for line in lines), (4, 1.5)]
     assert client.get_run(run).info.status == "FINISHED"
+
+
+def logged(path: Path) -> list[bytes]:
+    """The records of a run's file: W&B's header, then blocks of 32 KiB with pieces of records (checksum, length, kind) as of LevelDB."""
+    content, records, at, record = path.read_bytes(), [], 7, b""
+    assert content[:4] == b":W&B"
+    while at + 7 <= len(content):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        length, kind = int.from_bytes(content[at + 4:at + 6], "little"), content[at + 6]
+        record, at = record + content[at + 7:at + 7 + length], at + 7 + length
+        if kind in (1, 4):  # whole, or the last piece
+            records.append(record)
+            record = b""
+    return records
+
+
+def test_weights_and_biases(stores, tmp_path, monkeypatch):
+    """By its own messages; a run that resumes has the same name."""
+    messages = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="Weights & Biases is not installed (pip install wandb)")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    exp = tmp_path / "exp"
+    lines = train(stores, exp, "wandb", 3)
+    time.sleep(1.1)  # a run's folder has the name of the second in which it began
+    [writer] = open_writers("wandb", exp, 3)
+    writer.write({**LINE, "epoch": 4})
+    writer.close()
+    found = {}
+    files = sorted(exp.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime_ns)
+    for path in files:
+        for content in logged(path):
+            record = messages.Record.FromString(content)
+            if record.WhichOneof("record_type") == "history":
+                items = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+                found[record.history.step.num] = items["cv_loss"]
+    assert found == {**{line["epoch"]: pytest.approx(line["cv_loss"]) for line in lines}, 4: 1.5}
+    assert len(files) == 2 and {path.stem for path in files} == {f"run-{(exp / 'wandb_run').read_text().strip()}"}

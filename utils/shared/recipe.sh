@@ -60,18 +60,19 @@ want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $
 # with_rbms: true if the network starts from RBMs; says so where it does not
 with_rbms() { $rbm || { echo "run.sh: without --rbm true, the network starts from random weights"; return 1; } }
 
-# say_next GRAPH [TEST]: how long it took, and what to try next; GRAPH is the network's decoding graph, TEST a data directory (data/test)
+# say_next [TEST]: how long it took, and what to try next; TEST is a data directory (data/test)
 say_next() {
-  local graph=$1 audio
-  audio=$(sed -n '1s/^[^ ]* //p' "${2:-data/test}/wav.scp")
+  local audio
+  audio=$(sed -n '1s/^[^ ]* //p' "${1:-data/test}/wav.scp")
   [ -f "$audio" ] || audio=recording.wav
   cat <<EOF
 
 The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
   ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers
   ./run.sh --stage 5 --ngpu 4 --strategy easgd   # by another strategy (./run.sh --help lists them)
-  steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
-  steps/transcribe.sh $graph exp/dnn $audio
+  utils/pykaldist transcribe exp/dnn FILE.wav    # a recording of your own, or one of the test set:
+  utils/pykaldist transcribe exp/dnn $audio
+  utils/pykaldist report exp --html report.html  # the page of all of it, for a browser
 EOF
 }
 

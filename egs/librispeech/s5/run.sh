@@ -135,5 +135,5 @@ fi
 
 if want 8 "report"; then
   pykaldist report exp
-  say_next "$graph" "data/${tests%% *}"
+  say_next "data/${tests%% *}"
 fi

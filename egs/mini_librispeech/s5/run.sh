@@ -101,5 +101,5 @@ fi
 
 if want 8 "report"; then
   pykaldist report exp
-  say_next "$graph" data/$test
+  say_next data/$test
 fi

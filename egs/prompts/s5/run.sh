@@ -79,5 +79,5 @@ fi
 
 if want 8 "report"; then
   pykaldist report exp
-  say_next "$graph"
+  say_next
 fi

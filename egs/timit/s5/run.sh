@@ -101,5 +101,5 @@ fi
 
 if want 8 "report: phone error rates"; then
   pykaldist report exp
-  say_next "$graph"
+  say_next
 fi

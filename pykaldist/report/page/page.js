@@ -185,7 +185,7 @@ function drawHead() {
     bar.append(el("label", {}, "System", systemSelect("system", false)));
     if (scored.length > 1) bar.append(el("label", {}, "against", systemSelect("against", true)));
   }
-  bar.append(themeButton());
+  document.querySelector(".headline").append(themeButton());
 }
 
 function systemSelect(name, none) {
@@ -344,7 +344,7 @@ function drawTraining() {
   const holder = el("div", { class: "charts" });
   const select = el("select", { onchange: () => draw() }, ...Object.keys(axes).map((name) => el("option", { value: name }, name)));
   section("training", "Training", el("p", { class: "note" }, "Solid: training data, dashed: held-out data. An empty point: the epoch was rejected. Times are measured unless a name says simulated."),
-    el("div", { class: "controls" }, el("label", {}, "Curves over", select)), holder, timeSplit(), speeds(), differences(), ...page.runs.map(runPanel));
+    el("div", { class: "controls" }, el("label", {}, "Curves over", select)), holder, timeSplit(), speedUps(), speeds(), differences(), ...page.runs.map(runPanel));
 
   function draw() {
     const places = page.runs.map(axes[select.value]);
@@ -394,9 +394,20 @@ function timeSplit() {
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Seconds of each epoch: ${bars.map((bar) => `${bar.name} ${clock(bar.total)}`).join(", ")}` }, axis, ...rows), key);
 }
 
+const base = page.runs.reduce((found, run) => (found == null || run.workers < found.workers ? run : found), null); // of speed-ups
+const alike = (run) => run !== base && run.workers !== base.workers && run.layers === base.layers;
+
+function speedUps() { // against the number of workers, a curve a strategy
+  const runs = page.runs.filter(alike), most = Math.max(...runs.map((run) => run.workers));
+  if (!runs.length) return null;
+  const start = { x: base.workers, y: 1, note: ` (${base.name})` }, kinds = [...new Set(runs.map((run) => run.strategy + (run.simulated ? ", simulated" : "")))];
+  const series = kinds.map((kind, i) => ({ name: kind, colour: i, points: [start, ...runs.filter((run) => run.strategy + (run.simulated ? ", simulated" : "") === kind)
+    .sort((a, b) => a.workers - b.workers).map((run) => ({ x: run.workers, y: run.framesPerSecond / base.framesPerSecond, note: ` (${run.name})` }))] }));
+  const linear = { name: "as many times as workers", colour: 7, dashed: true, points: [start, { x: most, y: most / base.workers }] };
+  return el("div", { class: "charts" }, lineChart({ title: "Speed-up of an epoch", yName: `frames a second over those of ${base.name}`, xName: "workers", series: [...series, linear] }));
+}
+
 function speeds() {
-  const base = page.runs.reduce((found, run) => (found == null || run.workers < found.workers ? run : found), null);
-  const alike = (run) => run !== base && run.workers !== base.workers && run.layers === base.layers;
   const columns = [
     { name: "training", value: (run) => run.name }, { name: "strategy", value: (run) => run.strategy }, { name: "workers", number: true, value: (run) => run.workers },
     { name: "epochs", number: true, value: (run) => run.history.length },

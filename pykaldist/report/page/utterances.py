@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from pykaldist.decode.ctm import FRAME_SHIFT, WordTimer, frame_shift_of
 from pykaldist.decode.lattice import Lattice, read_decode_dir
@@ -143,9 +141,9 @@ def recognised(system: System, number: int) -> dict[str, Recognised]:
 
 def _of_lattice(lattice: Lattice, system: System, number: int, lang: LangDir, transitions: TransitionModel | None,
                 timer: WordTimer | None) -> Recognised:
-    scale, penalised = 1 / system.lmwt, replace(lattice, graph=(lattice.graph + system.wip * (lattice.word != 0)).astype(np.float32))
+    scale = 1 / system.lmwt
     found = Recognised()
-    for path in nbest(penalised, number, scale):
+    for path in nbest(lattice.penalise_words(system.wip), number, scale):
         words = [lang.words.symbol(word) for word in path.words]
         cost = path.graph + scale * path.acoustic
         if all(words != other for _, other in found.paths):

@@ -4,8 +4,10 @@
     POST /transcribe        a file of audio; ?format=json (or text, ctm, srt, vtt), ?name=...
     WebSocket on any path   Vosk's protocol (`conversation.py`)
 
-A thread serves a connection. It reads on only when what it has read is done with, so that a client that sends faster than it is served
-waits, and memory does not grow. Who sends too much, too slowly, too long or what cannot be understood is told so in a sentence and let go.
+A thread serves a connection. It goes on only when what it has read is done with, so that a client that sends faster than it is served
+waits, and memory does not grow. Meanwhile it reads at most a message ahead: clients that ask by pings whether it lives, and leave where
+nothing answers, are answered however long an utterance takes. Who sends too much, too slowly, too long or what cannot be understood is told
+so in a sentence and let go.
 
 RFC 6455 is the library `websockets`', of which the part without sockets is used here; HTTP is Python's own, as for `pykaldist watch`.
 On the loopback address, a page of another site that the same browser shows is kept out by the checks of the names Host and Origin; on any
@@ -16,11 +18,13 @@ from __future__ import annotations
 
 import hmac
 import json
+import select
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,7 +38,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from pykaldist.errors import UserError
-from pykaldist.serve.recordings import samples_of_upload
+from pykaldist.serve.recordings import check_rate, samples_of_upload
 from pykaldist.serve.server.conversation import Conversation
 from pykaldist.serve.server.engine import Engine
 from pykaldist.serve.server.options import ServerOptions
@@ -52,6 +56,7 @@ REQUEST_SECONDS = 10.0  # for a request's first lines
 UPLOAD_SECONDS = 120.0  # for an upload to come
 LINGER_SECONDS = 1.0  # that a closed connection is read on, for its client to hear why
 MESSAGE_BYTES = 1 << 20
+PING_SECONDS = 1.0  # between looks for pings, where an answer takes long
 READ_BYTES = 1 << 16
 TOO_MANY = "the server has as many clients as it takes (--max-clients); try again later."
 
@@ -128,8 +133,10 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if options.token and not hmac.compare_digest(token.encode(), options.token.encode()):
             self.answer(HTTPStatus.FORBIDDEN, "the token is missing or wrong; use the address that pykaldist transcribe has printed.")
-        elif (options.loopback and _name_of(host) not in HOSTS) or (origin is not None and urlsplit(origin).netloc != host):
+        elif options.loopback and _name_of(host) not in HOSTS:
             self.answer(HTTPStatus.FORBIDDEN, "the request comes from another site.")
+        elif origin is not None and urlsplit(origin).netloc != host and origin not in options.sites:
+            self.answer(HTTPStatus.FORBIDDEN, f"the request comes from a page of {origin[:99]}; --origins of the server lets it in.")
         else:
             return True
         return False
@@ -161,13 +168,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def converse(self, messages: _Messages) -> None:
         """Answer messages until the conversation ends."""
-        conversation = Conversation(self.server.engine, 60 * self.server.options.max_minutes)
+        options = self.server.options
+        conversation = Conversation(self.server.engine, 60 * options.max_minutes, options.sample_rate or None)
         try:
-            for some in messages:
-                for answer in conversation.receive(some):
-                    messages.send(answer)
-                if conversation.ended:
-                    messages.close()
+            with ThreadPoolExecutor(1) as worker:
+                for some in messages:
+                    answers = worker.submit(conversation.receive, some)
+                    messages.wait(answers)
+                    for answer in answers.result():
+                        messages.send(answer)
+                    if conversation.ended:
+                        messages.close()
         except UserError as error:
             messages.send(json.dumps({"error": str(error)}, ensure_ascii=False))
             messages.close(1008, str(error))
@@ -194,6 +205,9 @@ class _Messages:
     def __init__(self, handler: _Handler) -> None:
         self._stream, self._connection = handler.rfile, handler.connection
         self._protocol = ServerProtocol(max_size=MESSAGE_BYTES)
+        self._part, self._text = list[bytes](), False
+        self._found: list[str | bytes] = []  # what has come and was not yet given
+        self._size = 0  # bytes of that
         lines = [handler.requestline, *(f"{name}: {value}" for name, value in handler.headers.items())]
         self._protocol.receive_data("\r\n".join([*lines, "", ""]).encode("latin-1"))
         for request in self._protocol.events_received():
@@ -202,25 +216,37 @@ class _Messages:
         self._flush()
 
     def __iter__(self) -> Iterator[list[str | bytes]]:
-        part: list[bytes] = []
-        text = False
-        while self._protocol.state is State.OPEN:
-            data = self._stream.read1(READ_BYTES)
-            if data:
-                self._protocol.receive_data(data)
-            else:
-                self._protocol.receive_eof()
-            found: list[str | bytes] = []
-            for frame in self._protocol.events_received():
-                if isinstance(frame, Frame) and frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-                    if frame.opcode is not Opcode.CONT:
-                        part, text = [], frame.opcode is Opcode.TEXT
-                    part.append(bytes(frame.data))
-                    if frame.fin:
-                        found.append(_decoded(b"".join(part)) if text else b"".join(part))
-            self._flush()
-            if found:
+        while self._protocol.state is State.OPEN or self._found:
+            if self._found:
+                found, self._found, self._size = self._found, [], 0
                 yield found
+            else:
+                self._read()
+
+    def wait(self, answers: Future[list[str]]) -> None:
+        """Read on until there are answers, as far as there is room, so that pings are answered meanwhile."""
+        while not wait([answers], PING_SECONDS).done:
+            while (self._protocol.state is State.OPEN and self._size < MESSAGE_BYTES
+                   and select.select([self._connection], [], [], 0)[0]):
+                self._read()
+
+    def _read(self) -> None:
+        """Read what has come, or wait for it, and answer pings."""
+        data = self._stream.read1(READ_BYTES)
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        self._size += len(data)
+        for frame in self._protocol.events_received():
+            if isinstance(frame, Frame) and frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                if frame.opcode is not Opcode.CONT:
+                    self._part, self._text = [], frame.opcode is Opcode.TEXT
+                self._part.append(bytes(frame.data))
+                if frame.fin:
+                    whole = b"".join(self._part)
+                    self._found.append(_decoded(whole) if self._text else whole)
+        self._flush()
 
     def send(self, text: str) -> None:
         """Send a message, if the client is still there."""
@@ -259,6 +285,8 @@ class SpeechServer(ThreadingHTTPServer):
         self.clients = threading.BoundedSemaphore(options.max_clients)
         self.uploads = threading.BoundedSemaphore(UPLOADS)
         self._connections = threading.BoundedSemaphore(options.max_clients + MORE_CONNECTIONS)
+        if options.sample_rate:
+            check_rate("--sample-rate", options.sample_rate, engine.rate)
         self._deadlines: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         try:

@@ -18,6 +18,9 @@ class ServerOptions:
     port: int = option(2700, "port; 0: any that is free")
     token: str = option("", "what an address has to have as ?token=... (default: none on the loopback address, else a new one at each "
                              "start)")
+    origins: str = option("", "other sites whose pages may use the WebSocket, such as http://localhost:8080, with commas between; null: "
+                              "pages that were opened as files")
+    sample_rate: int = option(0, "sampling rate of WebSocket clients that do not say theirs; 0: the model's")
     max_clients: int = option(50, "most recordings that come at once")
     max_minutes: float = option(30.0, "minutes of a recording, at most")
     max_megabytes: float = option(32.0, "size of a file that is uploaded, at most")
@@ -28,8 +31,18 @@ class ServerOptions:
             raise UserError(f"expected --port ({self.port}) from 0 to 65535, --max-clients ({self.max_clients}) of at least 1, and "
                             f"--max-minutes ({self.max_minutes:g}), --max-megabytes ({self.max_megabytes:g}) and --idle ({self.idle:g}) "
                             "above 0.")
+        if self.sample_rate and not 1000 <= self.sample_rate <= 400_000:
+            raise UserError(f"--sample-rate {self.sample_rate}: expected 1000 to 400000 Hz, or 0 for the model's.")
+        bad = [site for site in self.sites if site != "null" and (site.endswith("/") or not site.startswith(("http://", "https://")))]
+        if bad:
+            raise UserError(f"--origins {bad[0]}: expected a site without a path, such as http://localhost:8080, or null.")
         if not self.token and not self.loopback:
             self.token = secrets.token_urlsafe(16)
+
+    @property
+    def sites(self) -> list[str]:
+        """The other sites whose pages may use the WebSocket."""
+        return [site for site in self.origins.split(",") if site]
 
     @property
     def loopback(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pykaldist.decode.decoder import LatticeDecoder
 from pykaldist.decode.streaming import Recogniser, Recognition
 from pykaldist.serve.segments import PAD, PAUSE, log_energies, noise_of, utterances_of
 from pykaldist.serve.transcribe import Transcribing, WordReader
@@ -74,12 +75,12 @@ class StreamedSession:
     step a second takes a third of the time of ten, so that more clients are served, and words come up to a second later.
     """
 
-    def __init__(self, recogniser: Recogniser, reader: WordReader, places: Places) -> None:
-        self._reader, self._places, self.partial = reader, places, ""
+    def __init__(self, recogniser: Recogniser, decoder: LatticeDecoder, reader: WordReader, places: Places, alternatives: int) -> None:
+        self._reader, self._places, self._alternatives, self.partial = reader, places, alternatives, ""
         self._waiting = np.zeros(0, np.float32)
         self._most = round(MOST_WAITING * recogniser.extractor.options.sample_frequency)
         with places.take() as where:
-            self._decoder = recogniser.decoder.another(where)
+            self._decoder = decoder.another(where)
             self._recognition = Recognition(recogniser, decoder=self._decoder)
 
     def accept(self, samples: np.ndarray) -> list[Utterance]:
@@ -99,7 +100,7 @@ class StreamedSession:
             for heard in found + (self._recognition.finish() if last else []):
                 self.partial = "" if heard.lattice is not None else " ".join(heard.words)
                 if heard.lattice is not None:
-                    ended.append(Utterance(heard.begin, heard.end, self._reader.read(heard.lattice, heard.begin)))
+                    ended.append(self._reader.read(heard.lattice, heard.begin, heard.end, self._alternatives))
         return ended
 
 
@@ -108,8 +109,8 @@ class WholeSession:
 
     partial = ""
 
-    def __init__(self, transcriber: Transcribing, lock: threading.Lock) -> None:
-        self._transcriber, self._lock = transcriber, lock
+    def __init__(self, transcriber: Transcribing, lock: threading.Lock, alternatives: int = 0) -> None:
+        self._transcriber, self._lock, self._alternatives = transcriber, lock, alternatives
         self._samples, self._begin, self._looked = np.zeros(0, np.float32), 0, 0  # `begin`: the first of them, in samples of the recording
         self._noise = np.inf
 
@@ -139,7 +140,7 @@ class WholeSession:
 
     def _transcribed(self, begin: int, end: int) -> list[Utterance]:
         with self._lock:
-            (transcript,) = self._transcriber.transcribe([("the recording", self._samples[begin:end])])
+            (transcript,) = self._transcriber.transcribe([("the recording", self._samples[begin:end])], self._alternatives)
         return transcript.later((self._begin + begin) / self._transcriber.rate).utterances
 
     def _drop(self, samples: int) -> None:

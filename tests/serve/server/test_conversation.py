@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.signal import resample_poly
 
+from pykaldist.decode.decoder import DecoderOptions
+from pykaldist.decode.endpoint import Endpointing
+from pykaldist.decode.hclg import GraphOptions
+from pykaldist.decode.lookahead_graph import make_lookahead_graph
+from pykaldist.decode.streaming import StreamOptions
 from pykaldist.errors import UserError
 from pykaldist.serve.server.conversation import Conversation
-from pykaldist.serve.server.engine import Engine
+from pykaldist.serve.server.engine import Engine, engine_of
 from pykaldist.serve.server.sessions import WholeSession
+from pykaldist.serve.transcribe import TranscribeOptions
 from pykaldist.serve.transcript import Transcript, Utterance, Word
 
 from ..conftest import RATE, SAID
 
+DIGITS = ("ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "NINE")
 EOF = '{"eof" : 1}'
 
 
@@ -64,6 +73,55 @@ def test_utterances_end_and_times_go_on(engine: Engine, audio: list[np.ndarray])
     assert all("result" not in json.loads(answer) for answer in others)
 
 
+def test_alternatives_are_the_likeliest_first(engine: Engine, audio: list[np.ndarray]) -> None:
+    """As Vosk has them; of two utterances that end at once, pairs."""
+    asked = '{"config": {"max_alternatives": 4, "sample_rate": 16000}}'
+    conversation = Conversation(engine, 60.0)
+    found = json.loads(conversation.receive([asked, *pieces(audio[0]), EOF])[-1])["alternatives"]
+    assert len(found) == 4 and found[0]["text"] == SAID[0] and len({one["text"] for one in found}) == 4
+    assert [one["confidence"] for one in found] == sorted((one["confidence"] for one in found), reverse=True)
+    assert [word["word"] for word in found[1]["result"]] == found[1]["text"].split()
+    quiet = np.random.default_rng(0).normal(scale=3, size=2 * RATE)
+    together = np.concatenate([audio[0], quiet, audio[1], quiet])
+    both = json.loads(Conversation(engine, 60.0).receive([asked, together.astype("<i2").tobytes()])[0])["alternatives"]
+    assert len(both) == 4 and both[0]["text"] == " ".join(SAID) and len({one["text"] for one in both}) == 4
+    nothing = Conversation(engine, 60.0).receive([asked, EOF])
+    assert json.loads(nothing[0]) == {"alternatives": [{"confidence": 0.0, "text": ""}]}
+
+
+def test_a_reset_ends_an_utterance(engine: Engine, audio: list[np.ndarray]) -> None:
+    conversation = Conversation(engine, 60.0)
+    first = conversation.receive([*pieces(audio[0]), '{"reset" : 1}'])
+    assert said(first) == [SAID[0]] and not conversation.ended
+    second = conversation.receive([*pieces(audio[1]), EOF])
+    assert said(second) == [SAID[1]]
+    assert json.loads(second[-1])["result"][0]["start"] > len(audio[0]) / RATE and conversation.ended
+
+
+def test_phrases_are_the_language_model(recipe: Path, golden: Path, audio: list[np.ndarray], tmp_path: Path) -> None:
+    """A client's phrases, as the other's words; those of a second client are its own. The graph is made as mkgraph_lookahead.sh does."""
+    (tmp_path / "model").mkdir()
+    shutil.copyfile(recipe / "exp/chain/tdnn/final.mdl", tmp_path / "model/final.mdl")
+    shutil.copyfile(golden / "chain_an4/decode/tree", tmp_path / "model/tree")
+    make_lookahead_graph(golden / "an4_kaldi/lang", tmp_path / "model", tmp_path / "graph", GraphOptions(self_loop_scale=1.0))
+    options = TranscribeOptions(graph=str(tmp_path / "graph"))
+    engine, _ = engine_of(recipe / "exp/chain/tdnn", options, DecoderOptions(), StreamOptions(), lambda _: Endpointing(range(1, 11)))
+
+    def spoken(*phrases: str) -> list[str]:
+        config = json.dumps({"config": {"phrase_list": phrases}})
+        return said(Conversation(engine, 60.0).receive([config, *pieces(audio[0]), EOF]))
+
+    assert spoken() == [SAID[0]]
+    assert spoken("rubout g m e f thirty nine", "start") == [SAID[0]]
+    (numbers,) = spoken("one two three four five", "six seven eight nine thirty")
+    assert set(numbers.split()) <= {*DIGITS, "THIRTY"} and numbers.endswith("THIRTY NINE")
+    assert spoken("thirty nine", "[unk]")[0].endswith("THIRTY NINE")
+    for phrases, words in ((["a xylophone"], "has no word xylophone"), ([" "], "has 0 words")):
+        with pytest.raises(UserError, match=words):
+            spoken(*phrases)
+    assert spoken() == [SAID[0]]
+
+
 def test_a_higher_rate_is_taken(engine: Engine, audio: list[np.ndarray]) -> None:
     conversation = Conversation(engine, 60.0)
     high = resample_poly(audio[0], 3, 1)
@@ -90,7 +148,9 @@ def test_clients_do_not_disturb_each_other(engine: Engine, audio: list[np.ndarra
 
 @pytest.mark.parametrize(("messages", "words"), [
     (["hello"], "found text that is no JSON"), (["[" * 100_000], "found text that is no JSON"), (['{"eof": 0}'], 'found {"eof": 0}'),
-    (['{"config": {"phrase_list": ["a"]}}'], "config phrase_list is not known here"),
+    (['{"config": {"model": "other"}}'], "config model is not known here"), (['{"config": {"phrase_list": "a"}}'], "expected a list"),
+    (['{"config": {"phrase_list": ["a"]}}', b"\0\0"], "utils/mkgraph_lookahead.sh"),
+    (['{"config": {"max_alternatives": -1}}'], "expected a whole number, from 0 to 100"),
     (['{"config": {"sample_rate": "fast"}}'], "expected a whole number of Hz"), (['{"config": {"sample_rate": NaN}}'], "expected a whole"),
     (['{"config": {"sample_rate": 8000}}'], "expected 16000 Hz or more, found 8000 Hz"),
     ([b"\0\0", '{"config": {"sample_rate": 16000}}'], "has to come before the first samples"),
@@ -110,7 +170,8 @@ class Written:
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]]) -> Iterator[Transcript]:
+    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]], alternatives: int = 0) -> Iterator[Transcript]:
+        assert alternatives == 0
         for name, samples in recordings:
             self.seconds.append(len(samples) / self.rate)
             yield Transcript(name, self.seconds[-1], [Utterance(0.0, self.seconds[-1], [Word("word", 0.1, 0.2, 1.0)])])

@@ -163,6 +163,27 @@ def test_bad_clients_are_told_and_let_go(server: SpeechServer, audio: list[np.nd
     assert speak(server, audio[0]) == SAID[0]
 
 
+def test_pings_are_answered_while_an_utterance_is_recognised(server: SpeechServer, audio: list[np.ndarray],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client gives up where its pings are not answered for long; what it has sent meanwhile is not lost."""
+    monkeypatch.setattr(http_server, "PING_SECONDS", 0.02)
+    content, answer, ready = audio[0].astype("<i2").tobytes(), threading.Event(), server.engine.session
+
+    def slow(*args: Any) -> Any:
+        assert answer.wait(20)
+        return ready(*args)
+
+    monkeypatch.setattr(server.engine, "session", slow)
+    with sync_client.connect(f"ws://127.0.0.1:{server.server_address[1]}", close_timeout=1) as client:
+        for at in range(0, len(content), 16000):
+            client.send(content[at:at + 16000])
+        assert client.ping().wait(10)
+        answer.set()
+        client.send('{"eof" : 1}')
+        texts = [json.loads(client.recv(30)).get("text") for _ in range(0, len(content) + 16000, 16000)]
+    assert texts[-1] == SAID[0]
+
+
 @pytest.mark.parametrize("server", [{"max_clients": 1}], indirect=True)
 def test_too_many_clients_are_told(server: SpeechServer, audio: list[np.ndarray]) -> None:
     url = f"ws://127.0.0.1:{server.server_address[1]}"

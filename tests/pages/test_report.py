@@ -56,8 +56,10 @@ def test_it_opens_and_shows_every_section(page: Any, report: Path, request: pyte
     titles = page.locator("#training figcaption").all_inner_texts()
     assert [title.split(" (")[0] for title in titles] == [
         "Loss", "Frame accuracy", "Learning rate", "Disagreement between workers", "Staleness", "Frames a second",
-        "Where the time of an epoch goes"]
+        "Where the time of an epoch goes", "Speed-up of an epoch"]
     assert page.locator("#training circle.rejected").count() == 14  # the second of three epochs, on each curve
+    chart = page.locator("#training svg[aria-label^='Speed-up']").get_attribute("aria-label")
+    assert chart == "Speed-up of an epoch: ma from 1 to 4; as many times as workers from 1 to 4"
     begin = time.monotonic()
     page.reload()
     page.wait_for_selector("footer p")

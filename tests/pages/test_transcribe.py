@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 import soundfile
 from browser import check_accessibility, chromium, keep, watched
+from serve.conftest import RATE, SAID
 
 from pykaldist.serve.server.engine import Engine
-
-from ..conftest import RATE, SAID
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("websockets", reason="the server's WebSockets take the package websockets (requirements.txt)")
