@@ -29,7 +29,7 @@ max_active=7000 boost_silence=1.0 fmllr_update_type=full generate_ali_from_lats=
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 src=$3 dir=$4
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/final.mdl" "$src/tree"; do
-  [ -f "$f" ] || { echo "align_fmllr_lats.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh align_fmllr_lats.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 . transcript_lattices.sh

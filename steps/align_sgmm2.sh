@@ -28,7 +28,7 @@ nj=4 cmd=run.pl stage=0 use_graphs=false use_gselect=false gselect=15 scale_opts
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 src=$3 dir=$4
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src"/{final.mdl,tree} ${transform_dir:+"$transform_dir/trans.1"}; do
-  [ -f "$f" ] || { echo "align_sgmm2.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh align_sgmm2.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances

@@ -20,7 +20,7 @@ if [ "${1:-}" = --fake ]; then no_change=true; shift; fi
 if [ $# -lt 1 ] || [ $# -gt 3 ]; then usage >&2; exit 1; fi
 data=$1 log_dir=${2:-$1/log} cmvn_dir=${3:-$1/data}
 for f in "$data/feats.scp" "$data/utt2spk"; do
-  [ -f "$f" ] || { echo "compute_cmvn_stats.sh: ERROR: no file $f; run steps/make_mfcc.sh first." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh compute_cmvn_stats.sh "$f"; exit 1; }
 done
 
 log=$log_dir/cmvn_$(basename "$data").log

@@ -18,7 +18,7 @@ cmd=run.pl nj=4 vad_config=conf/vad.conf
 . parse_options.sh || exit 1
 if [ $# -lt 1 ] || [ $# -gt 3 ]; then usage >&2; exit 1; fi
 data=$1 log_dir=${2:-$1/log} vad_dir=${3:-$1/data}
-[ -f "$data/feats.scp" ] || { echo "compute_vad_decision.sh: ERROR: no file $data/feats.scp; run steps/make_mfcc.sh first." >&2; exit 1; }
+[ -f "$data/feats.scp" ] || { . missing.sh compute_vad_decision.sh "$data/feats.scp"; exit 1; }
 [ -f "$vad_config" ] || { echo "compute_vad_decision.sh: ERROR: no file $vad_config; name it with --vad-config." >&2; exit 1; }
 
 name=$(basename "$data")

@@ -77,12 +77,12 @@ graph=$1 data=$2 dir=$3
 . fewer_jobs.sh
 . graph_fst.sh
 [ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
-[ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
+[ -z "$model" ] || [ -f "$model" ] || { . missing.sh decode.sh "$model"; exit 1; }
 
 fst=$(graph_fst "$graph")
 [ "$lookahead" = false ] || fst=$graph/HCLr.fst
 for file in "$fst" "$graph/words.txt" "$data/feats.scp"; do
-  [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh decode.sh "$file"; exit 1; }
 done
 if [ "$stage" -le 0 ]; then
   fewer_jobs "$data" utterances

@@ -41,7 +41,7 @@ graph=$1 old=$2 new=$3 data=$4 dir=$5
 . fewer_jobs.sh
 
 for file in "$graph"/{HCLG.fst,words.txt} "$old" "$new" "$data/feats.scp" ${model:+"$model"}; do
-  [ -f "$file" ] || { echo "decode_biglm.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh decode_biglm.sh "$file"; exit 1; }
 done
 fewer_jobs "$data" utterances
 mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1

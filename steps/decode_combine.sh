@@ -26,7 +26,7 @@ data=$1 lang=$2 one=$3 two=$4 dir=$5
 . score_decoded.sh
 
 for file in "$data/utt2spk" "$lang/words.txt" "$one"/{num_jobs,lat.1.gz} "$two"/{num_jobs,lat.1.gz}; do
-  [ -f "$file" ] || { echo "decode_combine.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh decode_combine.sh "$file"; exit 1; }
 done
 nj=$(< "$one/num_jobs")
 others=$two/lat.JOB.gz

@@ -46,7 +46,7 @@ graph=$1 data=$2 dir=$3 src=$(dirname "$3") pass1=$3.pass1  # lattices of states
 [ -n "$alignment_model" ] || { alignment_model=$src/final.alimdl; [ -f "$alignment_model" ] || alignment_model=$src/final.mdl; }
 for file in "$(graph_fst "$graph")" "$graph"/{words.txt,phones/silence.csl} "$data/feats.scp" "$src/final.mdl" "$alignment_model" \
   ${transform_dir:+"$transform_dir/trans.1"}; do
-  [ -f "$file" ] || { echo "decode_sgmm2.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh decode_sgmm2.sh "$file"; exit 1; }
 done
 fewer_jobs "$data" speakers
 jobs=(--job JOB --nj "$nj" --acwt "$acwt")

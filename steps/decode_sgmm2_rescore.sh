@@ -25,7 +25,7 @@ if [ $# != 4 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 old=$3 dir=$4 src=$(dirname "$4")
 . score_decoded.sh
 for file in "$graph/words.txt" "$data/feats.scp" "$old"/{lat.1.gz,num_jobs} "$src/$iter.mdl" ${transform_dir:+"$transform_dir/trans.1"}; do
-  [ -f "$file" ] || { echo "decode_sgmm2_rescore.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh decode_sgmm2_rescore.sh "$file"; exit 1; }
 done
 nj=$(< "$old/num_jobs")
 [ ! -f "$old/trans.1" ] || transform_dir=$old  # which hold those of --transform-dir, too

@@ -24,7 +24,7 @@ graph_dir="" mfcc_config=conf/mfcc_hires.conf extractor="" mean_of="" beam=15.0 
 . parse_options.sh || exit 1
 if [ $# != 2 ]; then usage >&2; exit 1; fi
 for file in "$1/final.mdl" "${graph_dir:-$1/graph}/words.txt" "$mfcc_config"; do
-  [ -f "$file" ] || { echo "export_vosk.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh export_vosk.sh "$file"; exit 1; }
 done
 pykaldist export --to vosk ${graph_dir:+--graph-dir "$graph_dir"} --mfcc-config "$mfcc_config" ${extractor:+--extractor "$extractor"} \
   ${mean_of:+--mean-of "$mean_of"} --beam "$beam" --lattice-beam "$lattice_beam" --max-active "$max_active" --min-active "$min_active" \

@@ -25,7 +25,7 @@ if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 dir=$3
 
 for file in "$data/utt2spk" "$lang"/{words.txt,phones/align_lexicon.int} "$dir"/{lat.1.gz,../final.mdl}; do
-  [ -f "$file" ] || { echo "get_ctm.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh get_ctm.sh "$file"; exit 1; }
 done
 $cmd "$dir/scoring_kaldi/log/get_ctm.log" pykaldist get-ctm --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
   ${frame_shift:+--frame-shift "$frame_shift"} "$data" "$lang" "$dir" || exit 1

@@ -21,7 +21,7 @@ nj=4 cmd=run.pl device=cpu per_utt=true silence_weight=0.01
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 dir=$3
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$dir/final.mdl" "$dir/ali.1.gz"; do
-  [ -f "$f" ] || { echo "get_fmllr_basis.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh get_fmllr_basis.sh "$f"; exit 1; }
 done
 $cmd "$dir/log/basis.log" pykaldist get-fmllr-basis --nj "$nj" --device "$device" --per-utt "$per_utt" --silence-weight "$silence_weight" \
   "$data" "$lang" "$dir" || exit 1

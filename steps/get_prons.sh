@@ -24,7 +24,7 @@ EOF
 data=$1 lang=$2 dir=$3
 
 for file in "$data/utt2spk" "$lang"/{words.txt,phones.txt,phones/align_lexicon.int} "$dir/num_jobs"; do
-  [ -f "$file" ] || { echo "get_prons.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh get_prons.sh "$file"; exit 1; }
 done
 [ -f "$dir/ali.1.gz" ] || [ -f "$dir/lat.1.gz" ] || { echo "get_prons.sh: ERROR: $dir has neither ali.1.gz nor lat.1.gz." >&2; exit 1; }
 if [ "$stage" -le 1 ]; then

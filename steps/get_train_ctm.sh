@@ -26,7 +26,7 @@ if [ $# != 3 ] && [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 ali=$3 dir=${4:-$3}
 
 for file in "$data/text" "$lang"/{words.txt,oov.int,phones/align_lexicon.int} "$ali"/{final.mdl,ali.1.gz}; do
-  [ -f "$file" ] || { echo "get_train_ctm.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh get_train_ctm.sh "$file"; exit 1; }
 done
 $cmd "$dir/log/get_train_ctm.log" pykaldist get-train-ctm --frame-shift "$frame_shift" --use-segments "$use_segments" \
   --print-silence "$print_silence" "$data" "$lang" "$ali" "$dir" || exit 1

@@ -30,7 +30,7 @@ if [ $# != 4 ]; then usage >&2; exit 1; fi
 source=$1 data=$2 lang=$3 dir=$4
 [ -e "$source" ] || { echo "import_ali.sh: ERROR: $source does not exist; give the alignments to import." >&2; exit 1; }
 for f in "$data/feats.scp" "$lang/phones.txt" "$lang/topo"; do
-  [ -f "$f" ] || { echo "import_ali.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh import_ali.sh "$f"; exit 1; }
 done
 
 $cmd "$dir/log/import_ali.log" pykaldist import-ali --nj "$nj" --max-unmatched "$max_unmatched" --labels "$labels" --model "$model" \

@@ -27,7 +27,7 @@ EOF
 [ $# = 3 ] || { usage >&2; exit 1; }
 dir=$3 data=$1 lang=$2
 for file in "$data"/{stm,glm,utt2spk} "$lang"/{words.txt,phones/align_lexicon.int} "$dir"/{lat.1.gz,../final.mdl}; do
-  [ -f "$file" ] || { echo "score_sclite.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh score_sclite.sh "$file"; exit 1; }
 done
 $cmd "$dir/scoring/log/score_sclite.log" pykaldist score-sclite --nj "$nj" --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
   --word-ins-penalty="$word_ins_penalty" ${frame_shift:+--frame-shift "$frame_shift"} --subsets="$subsets" --not-scored="$not_scored" \

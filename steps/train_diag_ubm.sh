@@ -23,7 +23,7 @@ nj=4 cmd=run.pl device=cpu num_iters=3 silence_weight=1.0 intermediate=2000 num_
 if [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$2 lang=$3 ali=$4 dir=$5
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$ali"/{final.mdl,ali.1.gz}; do
-  [ -f "$f" ] || { echo "train_diag_ubm.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh train_diag_ubm.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances

@@ -31,7 +31,7 @@ if [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 ali=$3 denlats=$4 exp=$5
 for f in "$data/feats.scp" "$data/text" "$lang/phones/silence.csl" "$ali"/{final.mdl,tree,ali.1.gz,num_jobs} "$denlats/lat.1.gz" \
   ${transform_dir:+"$transform_dir/trans.1"}; do
-  [ -f "$f" ] || { echo "train_mmi_sgmm2.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh train_mmi_sgmm2.sh "$f"; exit 1; }
 done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh

@@ -33,7 +33,7 @@ realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 dir=$3
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$lang/topo"; do
-  [ -f "$f" ] || { echo "train_mono.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh train_mono.sh "$f"; exit 1; }
 done
 
 . fewer_jobs.sh

@@ -44,7 +44,7 @@ group=3 parallel_opts="" leaves_per_group=5 update_m_iter=4 spk_dep_weights=true
 if [ $# != 7 ]; then usage >&2; exit 1; fi
 data=$3 lang=$4 ali=$5 ubm=$6 dir=$7
 for f in "$data/feats.scp" "$data/text" "$lang"/{L.fst,topo,phones/roots.int} "$ali"/{final.mdl,ali.1.gz,num_jobs} "$ubm"; do
-  [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh "$name" "$f"; exit 1; }
 done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh

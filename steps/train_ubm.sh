@@ -25,7 +25,7 @@ nj="" cmd=run.pl num_iters=3 silence_weight=1.0 intermediate_num_gauss=2000 num_
 if [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$2 lang=$3 ali=$4 dir=$5
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$ali"/{final.mdl,ali.1.gz,num_jobs}; do
-  [ -f "$f" ] || { echo "train_ubm.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh train_ubm.sh "$f"; exit 1; }
 done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh

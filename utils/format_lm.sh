@@ -16,7 +16,7 @@ if [ $# != 4 ]; then usage >&2; exit 1; fi
 lang=$1 arpa=$2 lexicon=$3 out_lang=$4
 
 for file in "$lang"/{L_disambig.fst,words.txt} "$arpa" "$lexicon"; do
-  [ -f "$file" ] || { echo "format_lm.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh format_lm.sh "$file"; exit 1; }
 done
 made=$(pykaldist format-lm "$lang" "$arpa" "$lexicon" "$out_lang") || end_with $?
 echo "format_lm.sh: ${made//$'\n'/$'\n'format_lm.sh: }"

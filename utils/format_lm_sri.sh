@@ -18,7 +18,7 @@ if [ $# != 3 ] && [ $# != 4 ]; then usage >&2; exit 1; fi
 lang=$1 arpa=$2 out_lang=${!#} lexicon=$1/phones/align_lexicon.txt
 [ $# = 3 ] || lexicon=$3
 for file in "$lang/words.txt" "$arpa" "$lexicon"; do
-  [ -f "$file" ] || { echo "format_lm_sri.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh format_lm_sri.sh "$file"; exit 1; }
 done
 mkdir -p "$out_lang" || exit 1
 cut_lm=$out_lang/lm.arpa.gz

@@ -22,7 +22,7 @@ if [ $# != 3 ]; then usage >&2; exit 1; fi
 lang=$1 model_dir=$2 graph_dir=$3
 
 for file in "$lang"/{L_disambig.fst,G.fst,words.txt,phones/disambig.int} "$model_dir"/{tree,final.mdl}; do
-  [ -f "$file" ] || { echo "mkgraph.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh mkgraph.sh "$file"; exit 1; }
 done
 made=$(pykaldist mkgraph --self-loop-scale "$self_loop_scale" --transition-scale "$transition_scale" \
   --remove-oov "$remove_oov" "$lang" "$model_dir" "$graph_dir") || end_with $?

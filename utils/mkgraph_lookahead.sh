@@ -26,7 +26,7 @@ lang=$1 model_dir=$2 arpa="" graph_dir=$3
 [ $# = 3 ] || { arpa=$3 graph_dir=$4; }
 
 for file in "$lang"/{L_disambig.fst,words.txt,phones/disambig.int} "${arpa:-$lang/G.fst}" "$model_dir"/{tree,final.mdl}; do
-  [ -f "$file" ] || { echo "mkgraph_lookahead.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh mkgraph_lookahead.sh "$file"; exit 1; }
 done
 if [ -f "$model_dir/frame_subsampling_factor" ] && [ "$self_loop_scale" = 0.1 ]; then
   echo "mkgraph_lookahead.sh: WARNING: chain models need --self-loop-scale 1.0" >&2

@@ -7,6 +7,7 @@ them: a decoding without adaptation, transforms from its lattices, a decoding wi
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -234,7 +235,8 @@ def transcribe_files(paths: Sequence[str], transcriber: Transcribing, options: T
 def adapting_gmm(model_dir: Path, chosen: Path | None) -> Path | None:
     """Find the speaker-adapted GMM system whose transforms the model's features need; None where they are not adapted."""
     if not model_dir.is_dir():
-        raise UserError(f"{model_dir} does not exist; give the directory of a trained model, such as exp/dnn.")
+        there = next(folder for folder in model_dir.absolute().parents if folder.is_dir())
+        raise UserError(f"{model_dir} does not exist; name a trained model: pykaldist ls {shlex.quote(str(there))} lists them.")
     if chosen is None and (model_dir / "final.alimdl").is_file():
         return model_dir
     if chosen is None and (model_dir / "config.json").is_file() and not FeaturePipeline.from_dir(model_dir).cmvn.norm_means:

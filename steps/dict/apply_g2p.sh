@@ -28,7 +28,7 @@ EOF
 [ $# = 3 ] || { usage >&2; exit 1; }
 words=$1 model=$2/g2p.model.final dir=$3
 for f in "$words" "$model"; do
-  [ -f "$f" ] || { echo "apply_g2p.sh: ERROR: $f does not exist." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh apply_g2p.sh "$f"; exit 1; }
 done
 mkdir -p "$dir/log" || exit 1
 cp "$words" "$dir/wordlist.txt" || exit 1

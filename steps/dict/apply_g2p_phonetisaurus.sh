@@ -24,7 +24,7 @@ EOF
 [ $# = 3 ] || { usage >&2; exit 1; }
 words=$1 model=$2/model.fst dir=$3
 for f in "$words" "$model"; do
-  [ -f "$f" ] || { echo "apply_g2p_phonetisaurus.sh: ERROR: $f does not exist." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh apply_g2p_phonetisaurus.sh "$f"; exit 1; }
 done
 [ -n "$nbest$pmass" ] || { echo "apply_g2p_phonetisaurus.sh: ERROR: give --nbest or --pmass." >&2; exit 1; }
 mkdir -p "$dir" || exit 1

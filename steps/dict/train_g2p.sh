@@ -29,10 +29,10 @@ EOF
 . parse_options.sh || exit 1
 [ $# = 2 ] || { usage >&2; exit 1; }
 lexicon=$1 dir=$2
-[ -f "$lexicon" ] || { echo "train_g2p.sh: ERROR: $lexicon does not exist." >&2; exit 1; }
+[ -f "$lexicon" ] || { . missing.sh train_g2p.sh "$lexicon"; exit 1; }
 mkdir -p "$dir/log" || exit 1
 if $only_words && [ -n "$silence_phones" ]; then
-  [ -f "$silence_phones" ] || { echo "train_g2p.sh: ERROR: $silence_phones does not exist." >&2; exit 1; }
+  [ -f "$silence_phones" ] || { . missing.sh train_g2p.sh "$silence_phones"; exit 1; }
   awk -v list="$silence_phones" 'BEGIN {while ((getline line < list) > 0) {k = split(line, phones); for (i = 1; i <= k; i++) silence[phones[i]] = 1}}
     !(NF == 2 && $2 in silence)' "$lexicon" > "$dir/lexicon_onlywords.txt" || exit 1
   lexicon=$dir/lexicon_onlywords.txt

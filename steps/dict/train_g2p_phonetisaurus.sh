@@ -24,12 +24,12 @@ EOF
 [ $# = 2 ] || { usage >&2; exit 1; }
 lexicon=$1
 dir=$2
-[ -f "$lexicon" ] || { echo "train_g2p_phonetisaurus.sh: ERROR: $lexicon does not exist." >&2; exit 1; }
+[ -f "$lexicon" ] || { . missing.sh train_g2p_phonetisaurus.sh "$lexicon"; exit 1; }
 mkdir -p "$dir" || exit 1
 if [ "$stage" -le 0 ]; then
   list=/dev/null
   if $only_words && [ -n "$silence_phones" ]; then list=$silence_phones; fi
-  [ -e "$list" ] || { echo "train_g2p_phonetisaurus.sh: ERROR: $list does not exist." >&2; exit 1; }
+  [ -e "$list" ] || { . missing.sh train_g2p_phonetisaurus.sh "$list"; exit 1; }
   set -o pipefail
   iconv -f "$encoding" -t utf-8 "$lexicon" | awk -v list="$list" 'BEGIN {while ((getline < list) > 0) {$1 = $1; silence[$0] = 1}}
     NF > 1 {word = $1; sub(/^[ \t]*[^ \t]+[ \t]+/, ""); $1 = $1; if (!($0 in silence)) print word "\t" $0}' \

@@ -31,7 +31,7 @@ data=$1 lang=$2 src=$3 dir=$4
 [ "$align_to_lats" = false ] || refuse --align-to-lats "alignments are not written as lattices; take steps/get_ctm.sh for word times"
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/final.nnet" "$src/final.mdl" "$src/tree"; do
   [ -f "$f" ] || [ "$f" = "$src/final.nnet" -a -f "$src/final.pt" ] ||
-    { echo "align.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+    { . missing.sh align.sh "$f"; exit 1; }
 done
 [ "$stage" -le 0 ] || exit 0
 . fewer_jobs.sh

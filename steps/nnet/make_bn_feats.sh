@@ -24,7 +24,7 @@ if [ $# != 5 ]; then usage >&2; exit 1; fi
 [ "$htk_save" = false ] || refuse --htk-save "features are Kaldi's archives"
 new=$1 src=$2 nnet=$3 log_dir=$4 bn_dir=$5
 for f in "$src/feats.scp" "$nnet"/final.{nnet,feature_transform}; do
-  [ -f "$f" ] || { echo "make_bn_feats.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh make_bn_feats.sh "$f"; exit 1; }
 done
 [ ! "$new" -ef "$src" ] || { echo "make_bn_feats.sh: ERROR: <new-data> and <src-data> are the same; give another." >&2; exit 1; }
 

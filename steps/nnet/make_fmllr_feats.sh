@@ -24,7 +24,7 @@ if [ $# != 5 ]; then usage >&2; exit 1; fi
   echo "make_fmllr_feats.sh: ERROR: --raw-transform-dir: fMLLR of raw features is not made here; use --transform-dir." >&2; exit 1; }
 new=$1 src=$2 gmm=$3 log_dir=$4 fmllr_dir=$5
 for f in "$src/feats.scp" "$gmm/final.mdl" ${transform_dir:+"$transform_dir/trans.1"}; do
-  [ -f "$f" ] || { echo "make_fmllr_feats.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh make_fmllr_feats.sh "$f"; exit 1; }
 done
 [ ! "$new" -ef "$src" ] || { echo "make_fmllr_feats.sh: ERROR: <new-data> and <src-data> are the same; give another." >&2; exit 1; }
 [ -n "$transform_dir" ] || echo "make_fmllr_feats.sh: WARNING: no --transform-dir, so no fMLLR is applied" >&2

@@ -34,7 +34,7 @@ nj=1 append=false frame_weights="" posteriors="" max_posteriors="" target_feats=
 [ $# = 3 ] || { usage >&2; exit 1; }
 data=$1 ali=$2 store=$3
 for f in "$data/feats.scp" "$ali"; do
-  [ -e "$f" ] || { echo "pack.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -e "$f" ] || { . missing.sh pack.sh "$f"; exit 1; }
 done
 
 pack() { # <how to run, with options of the job>

@@ -119,7 +119,7 @@ def test_what_is_wrong_is_said_and_old_features_do_not_stay(recipe: Path) -> Non
     assert "conf/fbank.conf: there is no option --num-mel-bin; known are" in failed.stderr
     assert not (recipe / "data/train/feats.scp").exists()
     early = run(recipe, "steps/compute_cmvn_stats.sh", "data/train")
-    assert early.returncode == 1 and "no file data/train/feats.scp; run steps/make_mfcc.sh first" in early.stderr
+    assert early.returncode == 1 and "data/train/feats.scp does not exist; make it first: steps/make_mfcc.sh data/train" in early.stderr
 
 
 @pytest.mark.parametrize("script", ["steps/make_mfcc.sh", "steps/make_fbank.sh", "steps/make_plp.sh",

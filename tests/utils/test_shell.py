@@ -98,6 +98,21 @@ def test_an_unknown_option_and_the_nearest_one(given, nearest, tmp_path):
     assert done.returncode == 1 and words in done.stderr
 
 
+@pytest.mark.parametrize(("command", "cure"), [
+    ("steps/decode.sh exp/tri1/graph data/test exp/tri1/decode", "utils/mkgraph.sh data/lang_test exp/tri1 exp/tri1/graph"),
+    ("steps/train_deltas.sh 9 9 data/train data/lang exp/mono_ali exp/tri1", "steps/make_mfcc.sh data/train"),
+    ("utils/mkgraph.sh data/lang_test exp/tri1 exp/tri1/graph",
+     "utils/prepare_lang.sh data/local/dict '<UNK>' data/local/lang data/lang_test"),
+    ("steps/compute_cmvn_stats.sh data/test", "steps/make_mfcc.sh data/test"),
+    (". missing.sh align_si.sh exp/tri1/final.mdl", "./run.sh --dry-run true"),
+])
+def test_what_is_missing_is_made_by_a_command_that_is_named(command, cure, tmp_path):
+    """It can be pasted as it stands at the end of the line."""
+    done = bash(f"{command if command.startswith('. ') else f'{ROOT}/{command}'} || exit 1; exit 1", tmp_path)
+    line = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and " does not exist; " in line and line.endswith(f": {cure}"), line
+
+
 DRY_COMMANDS = re.compile(r"(?m)^  (steps|utils|local)/\S+|^  pykaldist ")
 
 

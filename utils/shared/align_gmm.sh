@@ -24,7 +24,7 @@ nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu use_graphs=false beam=10 ret
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 src=$3 dir=$4
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/final.mdl" "$src/tree"; do
-  [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh "$name" "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances

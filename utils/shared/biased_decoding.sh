@@ -1,6 +1,6 @@
 # Sourced by steps/cleanup/*.sh, whose options are read, with $name, $data, $lang, $src and $dir: what decodes with biased language models.
 for file in "$data"/{text,feats.scp} "$lang"/{words.txt,L_disambig.fst,oov.txt,phones/align_lexicon.int} "$src"/{final.mdl,tree}; do
-  [ -f "$file" ] || { echo "$name: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh "$name" "$file"; exit 1; }
 done
 [ -n "${transform_dir:-}" ] || { transform_dir=""; [ ! -f "$src/trans.1" ] || transform_dir=$src; }
 if [ -z "$transform_dir" ] && [ -f "$src/final.alimdl" ]; then

@@ -46,7 +46,7 @@ graph=$1 data=$2 dir=$3 src=$(dirname "$3")
 [ -n "$final_model" ] || final_model=$src/final.mdl
 for file in "$(graph_fst "$graph")" "$graph"/{words.txt,phones/silence.csl} "$data/feats.scp" "$alignment_model" "$adapt_model" "$final_model" \
   ${si_dir:+"$si_dir/lat.1.gz"} ${fmllr_basis:+"$src/$fmllr_basis"}; do
-  [ -f "$file" ] || { echo "$name: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh "$name" "$file"; exit 1; }
 done
 fewer_jobs "$data" speakers
 pass1=$dir.pass1  # the first transforms, and lattices of states

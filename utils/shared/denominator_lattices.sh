@@ -5,7 +5,7 @@ denominator_lattices() {
   local data=$1 lang=$2 src=$3 dir=$4 name=${0##*/} file
   shift 4
   for file in "$data"/{feats.scp,text} "$lang"/{L_disambig.fst,words.txt,oov.int} "$src"/{final.mdl,tree}; do
-    [ -f "$file" ] || { echo "$name: ERROR: $file does not exist; run the stage that makes it." >&2; return 1; }
+    [ -f "$file" ] || { . missing.sh "$name" "$file"; return 1; }
   done
   mkdir -p "$dir/log" || return 1
   for file in "$src"/{final.mdl,tree} "$data/text" "$lang"/{L_disambig.fst,words.txt}; do

@@ -56,7 +56,7 @@ if [ $# != "$count" ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 ali=$3 exp=${!#} denlats=${*: -2:1}
 for f in "$data/feats.scp" "$data/text" "$lang/phones/silence.csl" "$ali"/{final.mdl,tree,ali.1.gz} ${ubm:+"$4/final.dubm"} \
   "$denlats/lat.1.gz"; do
-  [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh "$name" "$f"; exit 1; }
 done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh

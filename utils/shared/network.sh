@@ -33,11 +33,11 @@ stage=0 store=exp/dnn/store seed=777 ngpu=1 strategy=ma train_opts="" forward_op
 [ $# = 0 ] || { usage >&2; exit 1; }
 . say_what.sh
 __manifest=$store/train/manifest.json
-[ -f "$__manifest" ] || { echo "${0##*/}: ERROR: no file $__manifest; run run.sh first, stages 0 to 3." >&2; exit 1; }
+[ -f "$__manifest" ] || { echo "${0##*/}: ERROR: no file $__manifest; make it first: ./run.sh --stop-stage 3" >&2; exit 1; }
 __given() { sed -n "s/^  \"$1\": \"\(.*\)\",\$/\1/p" "$__manifest"; }  # what pack.sh was given
 ali=$(__given ali) data=$(dirname "$(__given data)")
 for graph in "${ali%_ali}"/graph{_tgsmall,}; do [ ! -f "$graph/HCLG.fst" ] || break; done  # of exp/tri3 for exp/tri3_ali; or of imported ones
-[ -f "$graph/HCLG.fst" ] || { echo "${0##*/}: ERROR: no file $graph/HCLG.fst; run run.sh first, stage 2." >&2; exit 1; }
+[ -f "$graph/HCLG.fst" ] || { echo "${0##*/}: ERROR: no file $graph/HCLG.fst; make it first: ./run.sh --stop-stage 2" >&2; exit 1; }
 set -e
 
 decode_and_score() {

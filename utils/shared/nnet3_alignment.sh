@@ -9,7 +9,7 @@ network=(--model "$src/$iter.mdl" --device "$device" --frames-per-chunk "$frames
   --extra-right-context-final "$extra_right_context_final")
 [ -z "$online_ivector_dir" ] || network+=(--online-ivector-dir "$online_ivector_dir")
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/$iter.mdl" "$src/tree"; do
-  [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh "$name" "$f"; exit 1; }
 done
 case $(cat "$src/frame_subsampling_factor" 2>/dev/null)/$scale_opts in
   [2-9]/*--self-loop-scale=0.1*)

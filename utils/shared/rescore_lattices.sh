@@ -4,7 +4,7 @@ old=$1 new=$2 data=$3 from=$4 dir=$5
 . score_decoded.sh
 
 for file in "$old"/{G.fst,words.txt} "$new"/{"$lm_file",words.txt} "$from"/{num_jobs,lat.1.gz}; do
-  [ -f "$file" ] || { echo "${0##*/}: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh "${0##*/}" "$file"; exit 1; }
 done
 [ ! "$from" -ef "$dir" ] || { echo "${0##*/}: ERROR: <input-decode-dir> and <output-decode-dir> are the same; give another." >&2; exit 1; }
 nj=$(< "$from/num_jobs")

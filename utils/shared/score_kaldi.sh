@@ -41,7 +41,7 @@ ref_filtering_cmd="" hyp_filtering_cmd="" character_tokenizer=""
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 graph=$2 dir=$3
 for file in "$data"/{text,utt2spk} "$graph/words.txt" "$dir/lat.1.gz"; do
-  [ -f "$file" ] || { echo "$name: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh "$name" "$file"; exit 1; }
 done
 # filter_of KIND GIVEN: the command that references (ref) or hypotheses (hyp) go through
 filter_of() {

@@ -35,7 +35,7 @@ num_iters=35 max_iter_inc=25 realign_iters="10 20 30"
 if [ $# != 6 ]; then usage >&2; exit 1; fi
 data=$3 lang=$4 ali=$5 dir=$6
 for f in "$data/feats.scp" "$data/text" "$lang"/{L.fst,topo,phones/roots.int} "$ali"/{final.mdl,ali.1.gz}; do
-  [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh "$name" "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances

@@ -28,7 +28,7 @@ cluster_thresh=-1 leftmost_questions_truncate=-1 stage=-5
 if [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$2 lang=$3 ali=$4 dir=$5
 for f in "$data/feats.scp" "$lang"/{topo,phones.txt,phones/{roots,sets,context_indep}.int} "$ali"/{final.mdl,ali.1.gz}; do
-  [ -f "$f" ] || { echo "build_tree.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh build_tree.sh "$f"; exit 1; }
 done
 options=("--alignment-subsampling-factor=${alignment_subsampling_factor:-0}")
 for option in frame_subsampling_factor repeat_frames cluster_thresh; do options+=("--${option//_/-}=${!option}"); done

@@ -33,7 +33,7 @@ if [ $# != 4 ] && [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 src=$3 dir=${!#} weights=""
 [ $# = 4 ] || weights=$4
 for f in "$data/feats.scp" "$lang/phones/silence.int" "$src"/{final.ie,final.dubm,global_cmvn.stats,splice_opts,online_cmvn.conf,final.mat}; do
-  [ -f "$f" ] || { echo "extract_ivectors.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh extract_ivectors.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" speakers

@@ -29,7 +29,7 @@ data=$1 src=$2 dir=$3
 vad=""
 [ "$use_vad" != true ] || vad=$data/vad.scp
 for f in "$data/feats.scp" "$src"/{final.ie,final.dubm,global_cmvn.stats,splice_opts,online_cmvn.conf,final.mat} ${vad:+"$vad"}; do
-  [ -f "$f" ] || { echo "extract_ivectors_online.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh extract_ivectors_online.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" speakers

@@ -23,7 +23,7 @@ cmd=run.pl stage=0 dim=40 normalize_variance=true normalize_mean=true splice_opt
 if [ $# != 2 ]; then usage >&2; exit 1; fi
 data=$1 dir=$2
 for f in feats.scp cmvn.scp; do
-  [ -f "$data/$f" ] || { echo "get_pca_transform.sh: ERROR: $data/$f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$data/$f" ] || { . missing.sh get_pca_transform.sh "$data/$f"; exit 1; }
 done
 [ "$stage" -le 0 ] || exit 0
 $cmd "$dir/log/pca_est.log" pykaldist train-ivector-pca --dim "$dim" --splice-opts="$splice_opts" --online-cmvn-opts="$online_cmvn_opts" \

@@ -33,7 +33,7 @@ device=cpu
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 src=$3 dir=$4
 for f in "$data/feats.scp" "$data/cmvn.scp" "$src/final.mat" "$src/splice_opts" "$online_cmvn_config"; do
-  [ -f "$f" ] || { echo "train_diag_ubm.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh train_diag_ubm.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances

@@ -28,7 +28,7 @@ posterior_scale=0.1 min_post=0.025 subsample=2 parallel_opts="" cleanup=true see
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 ubm=$2 dir=$3
 for f in "$data/feats.scp" "$ubm"/{final.dubm,final.mat,global_cmvn.stats,splice_opts,online_cmvn.conf}; do
-  [ -f "$f" ] || { echo "train_ivector_extractor.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh train_ivector_extractor.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances

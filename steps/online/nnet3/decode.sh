@@ -36,7 +36,7 @@ graph=$1 data=$2 dir=$3
 . graph_fst.sh
 config=${online_config:-$(dirname "$dir")/conf/online.conf}
 for file in "$(graph_fst "$graph")" "$graph/words.txt" "$data/wav.scp" "$config" "$(dirname "$dir")/$iter.mdl"; do
-  [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
+  [ -f "$file" ] || { . missing.sh decode.sh "$file"; exit 1; }
 done
 if [ "$stage" -le 0 ]; then
   fewer_jobs "$data" utterances

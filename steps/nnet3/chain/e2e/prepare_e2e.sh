@@ -29,7 +29,7 @@ scale_opts="--transition-scale=0.0 --self-loop-scale=0.0"
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 dir=$3
 for f in "$data/text" "$lang"/{topo,L.fst,phones.txt,phones/sets.int} ${treedir:+"$treedir/tree" "$treedir/final.mdl"}; do
-  [ -f "$f" ] || { echo "prepare_e2e.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { . missing.sh prepare_e2e.sh "$f"; exit 1; }
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
