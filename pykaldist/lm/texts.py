@@ -6,8 +6,29 @@ import gzip
 import os
 import sys
 import zlib
+from collections.abc import Iterator
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
+from pykaldist.io.entries import open_archive
+
+
+def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a text file one after the other, without their ends; gzipped if it ends in `.gz`, of standard input for `-`.
+
+    Raises UserError where it cannot be read.
+    """
+    before = 0  # bytes of the lines before
+    try:
+        with named(path), open_archive(path) as stream:
+            for line in stream:
+                yield line.decode("utf-8").rstrip("\r\n")
+                before += len(line)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {before + error.start}); convert it with iconv.") from error
+    except EOFError as error:
+        raise UserError(f"{path} is truncated; make it or fetch it again.") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is no readable gzip file, though its name ends in .gz; make it or fetch it again.") from error
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
