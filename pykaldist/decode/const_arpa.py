@@ -17,31 +17,18 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pykaldist.decode.arpa import check_arpa, read_arpa_lines
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
+from pykaldist.lm.arpa import read_ngrams
+from pykaldist.lm.model import Order
 
 FARTHEST = 2**30 - 1  # distance to a child, in numbers of 4 bytes
 _CURE = "make it with utils/build_const_arpa_lm.sh"
-
-
-@dataclass
-class _Order:
-    """The n-grams of one order, sorted: the history's number among those one shorter, the last word, and both weights."""
-
-    history: np.ndarray  # int64
-    word: np.ndarray  # int32
-    logprob: np.ndarray  # float32
-    backoff: np.ndarray  # float32
-
-    def __len__(self) -> int:
-        return len(self.word)
 
 
 def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], unk: int, path: str | os.PathLike[str]) -> list[int]:
@@ -50,12 +37,12 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
     `symbols`: the numbers of words.txt; n-grams with others are left out. `unk`: the word that stands for those the model does not have,
     or -1. Raises UserError for errors in the file, and where <s>, </s> or the unknown word have no number.
     """
-    check_arpa(arpa, set(symbols))
     for name in ("<s>", "</s>"):
         if symbols.get(name, 0) <= 0:
             raise UserError(f"words.txt gives {name} no number; make the language directory with utils/prepare_lang.sh.")
-    base = max(symbols.values()) + 1
-    orders = _sorted(_read(arpa, symbols), base)
+    orders = read_ngrams(arpa, symbols).orders
+    while len(orders) > 1 and not len(orders[-1]):  # all were left out
+        orders.pop()
     num_words = int(orders[0].word.max()) + 1
     if not -1 <= unk < num_words or unk == 0:
         raise UserError(f"the unknown word has the number {unk}, and {arpa} no word of such a number; add it to the language model.")
@@ -73,42 +60,7 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
     return [len(order) for order in orders]
 
 
-def _read(arpa: str | os.PathLike[str], symbols: Mapping[str, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each order: words (count, order), log-probabilities and back-off weights, natural logarithms."""
-    found: list[tuple[list[list[int]], list[float], list[float]]] = []
-    for line in itertools.dropwhile(lambda line: line.strip() != "\\data\\", read_arpa_lines(arpa)):  # what stands before may be any text
-        if line.endswith("-grams:") and line.startswith("\\"):
-            found.append(([], [], []))
-        elif found and line and line != "\\end\\":
-            fields = line.split()
-            order = len(found)
-            words = [symbols.get(word, -1) for word in fields[1 : order + 1]]
-            if len(words) == order and -1 not in words:
-                found[-1][0].append(words)
-                found[-1][1].append(float(fields[0]))
-                found[-1][2].append(float(fields[order + 1]) if len(fields) > order + 1 else 0.0)
-    return [(np.array(words, np.int32).reshape(len(words), n), np.array(logprobs) * math.log(10.0), np.array(backoffs) * math.log(10.0))
-            for n, (words, logprobs, backoffs) in enumerate(found, 1)]
-
-
-def _sorted(orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]], base: int) -> list[_Order]:
-    """Sort the n-grams of each order; words are below `base`."""
-    made: list[_Order] = []
-    keys: list[np.ndarray] = []
-    for n, (words, logprob, backoff) in enumerate(orders, 1):
-        history = np.zeros(len(words), np.int64)
-        for shorter in range(n - 1):
-            history = np.searchsorted(keys[shorter], history * base + words[:, shorter])
-        key = history * base + words[:, -1]
-        order = np.argsort(key)
-        keys.append(key[order])
-        made.append(_Order(history[order], words[order, -1], logprob[order].astype(np.float32), backoff[order].astype(np.float32)))
-    while len(made) > 1 and not len(made[-1]):  # all were left out
-        made.pop()
-    return made
-
-
-def _states(orders: list[_Order], num_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _states(orders: list[Order], num_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The block of states, the place of each word's unigram plus 1, or 0, and the places plus 1 of distant children."""
     shorter = orders[: max(len(orders) - 1, 1)]  # the n-grams of the highest order are leaves, but unigrams
     children = [np.bincount(longer.history, minlength=len(order)) for order, longer in itertools.pairwise(orders)]
@@ -139,7 +91,7 @@ def _states(orders: list[_Order], num_words: int) -> tuple[np.ndarray, np.ndarra
     return states, unigrams, np.array(distant, np.int64)
 
 
-def _places(shorter: list[_Order], children: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
+def _places(shorter: list[Order], children: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
     """Where the state of each n-gram begins, -1 for a leaf, and the numbers of all states together."""
     words = [shorter[0].word[:, None]]  # of the n-grams of each order
     for order in shorter[1:]:

@@ -131,7 +131,8 @@ def _merged(runs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.n
             pairs = pairs[order]
             first = np.flatnonzero(np.concatenate([[True], pairs[1:] != pairs[:-1]]))
             parts.append((pairs[first], np.add.reduceat(counts[order], first, dtype=np.int32)))
-    return np.concatenate([runs[0][0][:0], *(pairs for pairs, _ in parts)]), np.concatenate([runs[0][1][:0], *(counts for _, counts in parts)])
+    return (np.concatenate([runs[0][0][:0], *(pairs for pairs, _ in parts)]),
+            np.concatenate([runs[0][1][:0], *(counts for _, counts in parts)]))
 
 
 def _nothing_before(found: list[Counts], ends_history: int) -> np.ndarray:

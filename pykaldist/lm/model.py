@@ -39,7 +39,7 @@ class Order:
 
 
 def blocks(history: np.ndarray, contexts: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of n-grams sorted by `history`, of some million each, and of the contexts whose n-grams they are: all of a context together."""
+    """Slices of n-grams sorted by `history`, of some million each, and of the contexts whose n-grams they are: all of a context's."""
     row = context = 0
     while context < contexts:
         end, stop = len(history), contexts

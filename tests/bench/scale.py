@@ -10,8 +10,9 @@ their own: texts of so many thousand words (--lm-kwords) over a lexicon of rando
 data directories of so many thousand utterances without features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
-speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the first
-systems are trained on a part of it: so many hours as ON_PART says. With --rows and --work a run that was ended goes on behind the last stage that was measured.
+speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
+first systems are trained on a part of it: so many hours as ON_PART says. With --rows and --work a run that was ended goes on behind the
+last stage that was measured.
 
 Peak memory is that of all processes of a stage together, looked at 5 times a second, and at least that of the largest one; disk is what
 the stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
@@ -48,6 +49,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FRAMES_AN_HOUR = 360_000
 ARCHIVE = 500  # utterances
 NOISE = 0.05  # standard deviations
+WORDS = 4_000_000  # of a text that are drawn together
 SPEEDS = (0.9, 1.1)  # of the copies' audio
 ON_PART = {"train_mono": 2.0, "train_deltas": 5.0, "train_lda_mllt": 10.0, "train_sat": 10.0}  # hours, end to end
 
@@ -216,18 +218,18 @@ def make_text(path: Path, words: list[str], length: int) -> None:
     """Write `length` words in sentences of 20: half of them one of the word before's 20 usual followers, the others by Zipf's law."""
     rng = np.random.default_rng(1)
     share = 1.0 / (np.arange(len(words)) + 10.0)
-    chosen = rng.choice(len(words), length, p=share / share.sum())
-    usual = rng.random(length) < 0.5
-    usual[0] = False
-    follower = rng.integers(0, 20, length)
-    places = np.arange(length)
-    behind = places - np.maximum.accumulate(np.where(usual, 0, places))  # how many usual ones there are up to each word
-    for n in range(1, int(behind.max()) + 1):
-        now = np.flatnonzero(behind == n)
-        chosen[now] = (chosen[now - 1] * 7919 + follower[now] * 104_729) % len(words)
     with path.open("w", encoding="utf-8") as stream:
-        for n in range(0, length, 20):
-            stream.write(f"s{n:010d} {' '.join([words[w] for w in chosen[n:n + 20].tolist()])}\n")
+        for first in range(0, length, WORDS):
+            many = min(WORDS, length - first)
+            chosen, usual, follower = rng.choice(len(words), many, p=share / share.sum()), rng.random(many) < 0.5, rng.integers(0, 20, many)
+            usual[0] = False
+            places = np.arange(many)
+            behind = places - np.maximum.accumulate(np.where(usual, 0, places))  # how many usual ones there are up to each word
+            for n in range(1, int(behind.max()) + 1):
+                now = np.flatnonzero(behind == n)
+                chosen[now] = (chosen[now - 1] * 7919 + follower[now] * 104_729) % len(words)
+            for n in range(0, many, 20):
+                stream.write(f"s{first + n:010d} {' '.join([words[w] for w in chosen[n:n + 20].tolist()])}\n")
 
 
 def exponent(sizes: list[float], values: list[float]) -> float | None:
@@ -336,8 +338,8 @@ class Scale:
         stage("align_fmllr", "tri3_ali", "steps/align_fmllr.sh", *jobs, work / "data", lang, work / "tri3", work / "tri3_ali")
         stage("mkgraph", "tri3/graph", "utils/mkgraph.sh", lang_test, work / "tri3", work / "tri3/graph")
         stage("decode_fmllr", "tri3/decode", "steps/decode_fmllr.sh", *jobs, work / "tri3/graph", test, work / "tri3/decode")
-        stage("make_fmllr_feats", "fmllr", "steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali", work / "data-fmllr",
-              work / "data", work / "tri3", work / "log", work / "fmllr")
+        stage("make_fmllr_feats", "fmllr", "steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali",
+              work / "data-fmllr", work / "data", work / "tri3", work / "log", work / "fmllr")
         measure(["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3/decode", work / "test-fmllr", test, work / "tri3",
                  work / "log", work / "fmllr_test"], self.work, work / "fmllr_test")
         stage("pack", "dnn/store", "steps/nnet/pack.sh", "--cmvn-opts=--norm-means=false", "--store-dtype", "float16", "--cv-percent", 1,
@@ -436,7 +438,7 @@ def main() -> None:
     parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
     parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
     parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")
-    parser.add_argument("--work", type=Path, help="folder for data and systems, which has to be new, but with --end-to-end (default: a temporary one)")
+    parser.add_argument("--work", type=Path, help="folder for data and systems; new, but for --end-to-end (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="leave them there")
     args = parser.parse_args()
     needed = args.recipe / ("data/test/cmvn.scp" if args.end_to_end else "exp/tri3/final.mdl")

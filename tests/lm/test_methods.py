@@ -168,13 +168,13 @@ HEAD = ("\\data\\\nngram 1=3\nngram 2=2\n\n\\1-grams:\n-99 <s> -0.3\n-0.5 </s>\n
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("\\data\\", "data", r"lm is no ARPA language model"),
     ("ngram 2=2", "ngram 3=2", r"line 3: expected `ngram 2=COUNT`, found 'ngram 3=2'"),
-    ("ngram 2=2", "ngram 2=3", r"line 13: \\data\\ promises 3 2-grams, and 2 are there"),
+    ("ngram 2=2", "ngram 2=3", r"line 14: \\data\\ promises 3 2-grams, and 2 are there"),
     ("-0.2 a -0.1", "-0.2 a b -0.1", r"line 8: expected a log-probability, 1 words and perhaps a back-off weight, found '-0.2 a b -0.1'"),
     ("-0.2 <s> a", "0.2 <s> a", r"line 11: expected a base-10 log-probability, at most 0, found '0.2'"),
     ("-0.2 <s> a", "-0.2 <s> b", r"line 11: the word 'b' of this 2-gram is not among the unigrams"),
     ("-0.2 a -0.1", "-0.2 a x", r"line 8: expected a back-off weight, found 'x'"),
     ("-0.5 </s>", "-0.5 b", r"the unigrams lack </s>"), ("-0.2 <s> a", "-0.2 a </s>", r"line 12: the 2-gram 'a </s>' is given twice"),
-    ("\\2-grams:", "\\3-grams:", r"line 10: expected \\2-grams:, found '\\\\3-grams:'"),
+    ("\\2-grams:", "\\3-grams:", r"line 10: expected the section \\2-grams:, found '\\\\3-grams:'"),
     ("\\end\\", "", r"expected \\end\\, found 'the end of the file'")])
 def test_errors_of_files_have_a_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "lm"
