@@ -154,8 +154,9 @@ def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarr
     anew |= dropped
 
     def with_ngrams(which: np.ndarray, backoff: np.ndarray) -> NgramModel:
-        added = Order(*(values if which.all() else values[which] for values in (history, counts.word, logprob)), np.zeros(int(which.sum())))
-        return model.with_order(backoff, added)
+        if which.all():
+            return model.with_order(backoff, Order(history, counts.word, logprob, np.zeros(len(history))))
+        return model.with_order(backoff, Order(history[which], counts.word[which], logprob[which], np.zeros(int(which.sum()))))
 
     made = with_ngrams(own, exact)
     if anew.any():

@@ -177,7 +177,8 @@ def make_features(source: DataDir, folder: Path, hours: float, joined: float) ->
 def make_audio(source: DataDir, folder: Path, hours: float, joined: float) -> None:
     """Make a data directory of `hours` of recordings; each speaker of it has a speed of his own."""
     folder.mkdir(parents=True)
-    utts, audio, rng, speeds = list(copies(source, 3600 * hours, joined)), {}, np.random.default_rng(0), {}
+    utts, audio, rng = list(copies(source, 3600 * hours, joined)), {}, np.random.default_rng(0)
+    speeds: dict[str, float] = {}
     for utt, path in source.wav_scp.items():
         audio[utt], rate = read_audio(path, pipes=True)
     for utt, speaker, parts in utts:
