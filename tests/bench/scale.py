@@ -5,9 +5,9 @@
 
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
-align the copies, so that a stage is measured without those before it. make_mfcc reads joined recordings. mkgraph and train_lm have sizes of
-their own: texts of so many thousand words (--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of
-data directories of so many thousand utterances without features (--kutts).
+align the copies, so that a stage is measured without those before it; pack takes copies of its alignment. make_mfcc reads joined
+recordings. mkgraph and train_lm have sizes of their own: texts of so many thousand words (--lm-kwords) over a lexicon of random
+pronunciations (--vocabulary); validate and fix are of data directories of so many thousand utterances without features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
 speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
@@ -17,8 +17,8 @@ last stage that was measured.
 Peak memory is that of all processes of a stage together, looked at 5 times a second, and at least that of the largest one; disk is what
 the stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
 logarithms). An hour of features takes 20 MB, an hour of audio 115 MB, the scratch files up to 150 MB. So for 100 h choose a folder with
-room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`. --rows keeps what was measured in a file, to
-which later runs add; exponents and the plot are of all that is there.
+room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`, and for 1,000 h cmvn and pack. --rows
+keeps what was measured in a file, to which later runs add; exponents and the plot are of all that is there.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir, write_spk2utt, write_table
-from pykaldist.io.tables import MatrixWriter, read_lines
+from pykaldist.io.tables import MatrixWriter, read_lines, write_int_vectors
 from pykaldist.report.figures import pyplot, save
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,6 +175,17 @@ def make_features(source: DataDir, folder: Path, hours: float, joined: float) ->
     write_tables(folder, source, utts)
 
 
+def copy_alignment(source: DataDir, ali: Path, folder: Path, hours: float, joined: float) -> None:
+    """Make an alignment of what `make_features` makes, of the alignment of the recipe's training data."""
+    labels = dict(AlignmentDir(ali).items())
+    folder.mkdir(parents=True)
+    for name in ("final.mdl", "tree", "phones.txt"):
+        shutil.copy(ali / name, folder)
+    (folder / "num_jobs").write_text("1\n")
+    write_int_vectors(folder / "ali.1.gz", ((utt, np.concatenate([labels[part] for part in parts]))
+                                            for utt, _, parts in copies(source, 3600 * hours, joined) if labels.keys() >= set(parts)))
+
+
 def make_audio(source: DataDir, folder: Path, hours: float, joined: float) -> None:
     """Make a data directory of `hours` of recordings; each speaker of it has a speed of his own."""
     folder.mkdir(parents=True)
@@ -283,12 +295,15 @@ class Scale:
             "align_lda": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
             "train_sat": (["steps/train_sat.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "tri3"], work / "tri3"),
             "align_fmllr": (["steps/align_fmllr.sh", *jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
-            "pack": (["steps/nnet/pack.sh", work / "data", work / "tri3_ali", work / "store"], work / "store")}
+            "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
+                     work / "store")}
         wanted = [name for name in stages if name in self.args.stages]
         needed = {*wanted, *(NEEDS[name] for name in wanted if name in NEEDS)}
         if needed - {"make_mfcc"}:
             make_features(self.source, work / "data", hours, self.args.joined)
             needed.add("cmvn")
+        if "pack" in needed:
+            copy_alignment(self.source, exp / "tri3_ali", work / "copied_ali", hours, self.args.joined)
         if "make_mfcc" in needed:
             make_audio(self.source, work / "audio", hours, self.args.joined)
         for name, (command, out) in stages.items():
@@ -417,9 +432,9 @@ class Scale:
         save(plt, figure, path)
 
 
-NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "pack": "align_fmllr"}
-STAGES = ("make_mfcc", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat", "align_fmllr",
-          "pack", "train_lm", "mkgraph", "validate", "fix")
+NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda"}
+STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
+          "align_fmllr", "pack", "train_lm", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
