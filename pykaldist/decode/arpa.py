@@ -29,7 +29,10 @@ _BLOCK = 1 << 20  # n-grams whose arcs are made at once
 
 
 def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tuple[Fst, Ngrams]:
-    """Make the transducer G of an ARPA file over the symbols of `words` (words.txt); raises UserError for errors in the file."""
+    """Make the transducer G of an ARPA file over the symbols of `words` (words.txt), and say what the file held.
+
+    Raises UserError for errors in the file.
+    """
     symbols = {word: int(number) for word, number in read_map(words).items()}
     if "#0" not in symbols:
         raise UserError(f"{words} has no #0, which back-off arcs take; make the language directory with utils/prepare_lang.sh.")
@@ -44,17 +47,20 @@ def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tupl
         raise UserError(f"{arpa} has no sentence of words that are in {words}; its words are such as "
                         f"{', '.join(ngrams.outside_words[:5])}; train it on text of this vocabulary, in its spelling (upper or lower "
                         "case).")
-    return _transducer(ngrams, symbols[BOS], symbols[EOS], symbols["#0"]), ngrams
+    fst = _transducer(ngrams, symbols[BOS], symbols[EOS], symbols["#0"])
+    ngrams.orders.clear()  # they are in the transducer now
+    return fst, ngrams
 
 
 def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     """The transducer of n-grams; nodes are, as those of a NgramModel, no history, then the n-grams of each order below the highest."""
     orders, highest = ngrams.orders, len(ngrams.orders)
     model = NgramModel([""] * (int(max(order.word.max(initial=0) for order in orders)) + 1), orders)
-    suffix, num_nodes = model.suffix, int(model.base[highest])
+    num_nodes = int(model.base[highest])
+    suffix = np.concatenate([[0], *(model.suffixes(n) for n in range(1, highest))]).astype(np.int32)
     # Which nodes are histories (nothing is behind </s>, and <s> is only at the start), and how many words leave them.
-    history, words, final = np.ones(num_nodes, bool), np.zeros(num_nodes, np.int64), np.full(num_nodes, np.inf, np.float32)
-    below = np.zeros(num_nodes, np.int64)  # words with numbers below #0
+    history, words, final = np.ones(num_nodes, bool), np.zeros(num_nodes, np.int32), np.full(num_nodes, np.inf, np.float32)
+    below = np.zeros(num_nodes, np.int32)  # words with numbers below #0
     start = 0
     for n, rows, source, word in _rows(model):
         order, own = orders[n - 1], int(model.base[n])
@@ -70,13 +76,13 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     # Where whoever comes to a node goes on at once: there, or from a shorter history, at what cost.
     lone = history & (words == 0) & np.isinf(final)
     lone[0] = False
-    goes_to, cost, backoff = np.arange(num_nodes), np.zeros(num_nodes, np.float32), -model.backoff.astype(np.float32)
+    goes_to, cost, backoff = np.arange(num_nodes, dtype=np.int32), np.zeros(num_nodes, np.float32), -model.backoff.astype(np.float32)
     for n in range(1, highest):  # shorter ones first
         nodes = model.base[n] + np.flatnonzero(lone[model.base[n]:model.base[n + 1]])
         goes_to[nodes] = goes_to[suffix[nodes]]
         cost[nodes] = backoff[nodes] + cost[suffix[nodes]]
     kept = (history & ~lone) | (np.arange(num_nodes) == start)
-    state, backs_off = np.cumsum(kept) - 1, kept & (np.arange(num_nodes) > 0)
+    state, backs_off = np.cumsum(kept, dtype=np.int32) - np.int32(1), kept & (np.arange(num_nodes) > 0)
     # The arcs of each state, sorted: its words, and among them #0, or nothing for a start from which one can only back off.
     offset = np.concatenate([[0], np.cumsum((words + backs_off)[kept])])
     kinds = (np.int32, np.int32, np.float32, np.int32)
@@ -88,7 +94,7 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
         emits = np.flatnonzero(history[source] & (word != eos) & (word != bos))
         source, word = source[emits], word[emits]
         at = done + np.arange(len(emits)) + (state[source] - first) + ((word > disambig) & backs_off[source])
-        to = own + rows.start + emits if n < highest else suffix[own + rows.start + emits]
+        to = own + rows.start + emits if n < highest else model.suffixes(n, rows)[emits]
         fst.ilabel[at] = fst.olabel[at] = word
         fst.weight[at] = -orders[n - 1].logprob[rows][emits] + cost[to]
         fst.nextstate[at] = state[goes_to[to]]

@@ -28,6 +28,7 @@ from pykaldist.lm.arpa import read_ngrams
 from pykaldist.lm.model import Order
 
 FARTHEST = 2**30 - 1  # distance to a child, in numbers of 4 bytes
+_BLOCK = 1 << 20  # n-grams that are put in their states at once
 _CURE = "make it with utils/build_const_arpa_lm.sh"
 
 
@@ -51,7 +52,7 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
         stream.write(b"\0B<ConstArpaLm> <LmInfo> ")
         stream.write(b"".join(struct.pack("<bi", 4, value) for value in (symbols["<s>"], symbols["</s>"], unk, len(orders))))
         stream.write(b"</LmInfo> <LmStates> " + struct.pack("<bq", 8, len(states)))
-        stream.write(states.tobytes())
+        stream.write(states.data)
         stream.write(b"</LmStates> <LmUnigram> " + struct.pack("<bi", 4, len(unigrams)))
         stream.write(unigrams.tobytes())
         stream.write(b"</LmUnigram> <LmOverflow> " + struct.pack("<bi", 4, len(distant)))
@@ -76,37 +77,42 @@ def _states(orders: list[Order], num_words: int) -> tuple[np.ndarray, np.ndarray
             states[own + column] = values[at >= 0]
         if n + 1 == len(orders):
             break
-        longer = orders[n + 1]
-        parent = at[longer.history]
-        first = np.cumsum(number) - number
-        entry = parent + 3 + 2 * (np.arange(len(longer)) - first[longer.history])
-        to = places[n + 1] if n + 1 < len(shorter) else np.full(len(longer), -1, np.int64)
-        info = np.where(to < 0, longer.logprob.view(np.int32) & ~1, 2 * np.minimum(to - parent, FARTHEST) + 1)
-        far = np.flatnonzero((to >= 0) & (to - parent > FARTHEST))
-        info[far] = -(2 * (len(distant) + np.arange(len(far))) + 1)
-        distant += (to[far] + 1).tolist()
-        states[entry], states[entry + 1] = longer.word, info
+        longer, first = orders[n + 1], np.cumsum(number) - number
+        for begin in range(0, len(longer), _BLOCK):
+            rows = slice(begin, begin + _BLOCK)
+            history = longer.history[rows]
+            parent = at[history]
+            entry = parent + 3 + 2 * (np.arange(begin, begin + len(history)) - first[history])
+            to = places[n + 1][rows] if n + 1 < len(shorter) else np.full(len(history), -1, np.int64)
+            info = np.where(to < 0, longer.logprob[rows].view(np.int32) & ~1, 2 * np.minimum(to - parent, FARTHEST) + 1)
+            far = np.flatnonzero((to >= 0) & (to - parent > FARTHEST))
+            info[far] = -(2 * (len(distant) + np.arange(len(far))) + 1)
+            distant += (to[far] + 1).tolist()
+            states[entry], states[entry + 1] = longer.word[rows], info
     unigrams = np.zeros(num_words, np.int64)
     unigrams[orders[0].word] = places[0] + 1
     return states, unigrams, np.array(distant, np.int64)
 
 
 def _places(shorter: list[Order], children: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
-    """Where the state of each n-gram begins, -1 for a leaf, and the numbers of all states together."""
-    words = [shorter[0].word[:, None]]  # of the n-grams of each order
-    for order in shorter[1:]:
-        words.append(np.concatenate([words[-1][order.history], order.word[:, None]], 1))
-    is_state = [(order.backoff != 0) | (number > 0) | (n == 0) for n, (order, number) in enumerate(zip(shorter, children, strict=True))]
-    width = len(shorter)
-    padded = [np.pad(w[s], ((0, 0), (0, width - w.shape[1])), constant_values=-1) for w, s in zip(words, is_state, strict=True)]
-    in_order = np.lexsort(np.concatenate(padded).T[::-1])
-    size = 3 + 2 * np.concatenate([number[s] for number, s in zip(children, is_state, strict=True)])
-    place = np.empty(len(size), np.int64)
-    place[in_order] = np.cumsum(size[in_order]) - size[in_order]
-    places = [np.full(len(s), -1, np.int64) for s in is_state]
-    for own, s, part in zip(places, is_state, np.split(place, np.cumsum([int(s.sum()) for s in is_state])[:-1]), strict=True):
-        own[s] = part
-    return places, int(size.sum())
+    """Where the state of each n-gram begins, -1 for a leaf, and the numbers of all states together.
+
+    Behind a state come those of the n-grams that begin with it, each with all that begin with that one; so the sum of their sizes says
+    where the next one begins.
+    """
+    sizes = [np.where((order.backoff != 0) | (number > 0) | (n == 0), 3 + 2 * number, 0)
+             for n, (order, number) in enumerate(zip(shorter, children, strict=True))]
+    whole = [size.copy() for size in sizes]  # with all that is behind
+    for n in range(len(shorter) - 1, 0, -1):
+        whole[n - 1] += np.bincount(shorter[n].history, whole[n], len(shorter[n - 1])).astype(np.int64)
+    places: list[np.ndarray] = []
+    for n, (order, size) in enumerate(zip(shorter, whole, strict=True)):
+        before = np.cumsum(size) - size
+        if n:
+            first = np.cumsum(children[n - 1]) - children[n - 1]
+            before += (places[-1] + sizes[n - 1])[order.history] - before[first[order.history]]
+        places.append(before)
+    return [np.where(size > 0, place, -1) for size, place in zip(sizes, places, strict=True)], int(whole[0].sum())
 
 
 History = tuple[int, ...]

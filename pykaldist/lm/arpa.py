@@ -59,7 +59,7 @@ def read_ngrams(path: str | os.PathLike[str], symbols: Mapping[str, int]) -> Ngr
     """
     reader = _Reader(path, symbols, np.float32)
     base = max(symbols.values(), default=-1) + 1  # words from here on have no number of `symbols`
-    orders, places, inside, outside = [], np.zeros(1, np.int64), np.ones(1, bool), 0
+    orders, places, inside, outside = [], np.zeros(1, np.int32), np.ones(1, bool), 0
     for order in reader.read():
         keep = inside[order.history] & (order.word < base)
         for name in ("logprob", "backoff"):
@@ -68,7 +68,7 @@ def read_ngrams(path: str | os.PathLike[str], symbols: Mapping[str, int]) -> Ngr
             order = Order(places[order.history[keep]], order.word[keep], order.logprob[keep], order.backoff[keep])
             outside += int((~keep).sum())
         orders.append(order)
-        places, inside = np.cumsum(keep) - 1, keep
+        places, inside = np.cumsum(keep, dtype=np.int32) - np.int32(1), keep
     return Ngrams(orders, reader.counts, outside, sorted(word.decode() for word, number in reader.number.items() if number >= base))
 
 
@@ -228,8 +228,9 @@ class _Reader:
                 raise self._wrong(int(numbers[twins.min()]), f"the {n}-gram {text!r} is given twice")
             keys, order = keys[first], order[first]
             logprob, backoff = logprob[order], backoff[order]
-        self._shorter.append(keys)
-        self._orders.append(Order(keys >> 32, (keys & _WORD).astype(np.int32), logprob, backoff))
+        self._orders.append(Order((keys >> 32).astype(np.int32), (keys & _WORD).astype(np.int32), logprob, backoff))
+        if n < len(self.counts):
+            self._shorter.append(keys)
         return found
 
     def _numbered(self) -> np.ndarray:

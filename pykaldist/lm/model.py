@@ -29,7 +29,7 @@ _WHOLE = 1e-9  # of a probability: a context that leaves less to other words has
 class Order:
     """The n-grams of one order: history's number among those one shorter, last word, log-probability, log of the back-off weight."""
 
-    history: np.ndarray  # int64; zeros for unigrams
+    history: np.ndarray  # integers; zeros for unigrams
     word: np.ndarray  # integers
     logprob: np.ndarray  # float64
     backoff: np.ndarray  # float64; zeros where nothing backs off
@@ -77,14 +77,14 @@ class NgramModel:
     @cached_property
     def suffix(self) -> np.ndarray:
         """The longest suffix of each node, without its first word, that is a node."""
-        return np.concatenate([self._suffix, self._suffixes(self.order)])
+        return np.concatenate([self._suffix, self.suffixes(self.order)])
 
     @cached_property
     def _suffix(self) -> np.ndarray:
         """The same of the nodes that may be states, all but the longest n-grams."""
         self._suffix = known = np.zeros(self.base[self.order], np.int64)
         for n in range(2, self.order):
-            known[self.base[n]:self.base[n + 1]] = self._suffixes(n)
+            known[self.base[n]:self.base[n + 1]] = self.suffixes(n)
         return known
 
     def with_order(self, backoff: np.ndarray, longer: Order) -> NgramModel:
@@ -93,12 +93,13 @@ class NgramModel:
         made._suffix = self.suffix
         return made
 
-    def _suffixes(self, n: int) -> np.ndarray:
-        """The suffixes of the n-grams of order n; those of the orders below are known."""
-        order, found = self.orders[n - 1], np.zeros(len(self.orders[n - 1]), np.int64)
-        for first in range(0, len(order) if n > 1 else 0, _BLOCK):
+    def suffixes(self, n: int, some: slice = slice(None)) -> np.ndarray:
+        """The suffixes of the n-grams of order n, all or some."""
+        history, word = self.orders[n - 1].history[some], self.orders[n - 1].word[some]
+        found = np.zeros(len(word), np.int64)
+        for first in range(0, len(word) if n > 1 else 0, _BLOCK):
             rows = slice(first, first + _BLOCK)
-            found[rows] = np.maximum(self.look_up(self._suffix[self.base[n - 1] + order.history[rows]], order.word[rows])[1], 0)
+            found[rows] = np.maximum(self.look_up(self._suffix[self.base[n - 1] + history[rows]], word[rows])[1], 0)
         return found
 
     @property
@@ -112,8 +113,8 @@ class NgramModel:
         if not len(order):
             return np.full(len(word), -1)
         if n not in self._keys:
-            self._keys[n] = order.history * len(self.words) + order.word
-        keys, wanted = self._keys[n], history * len(self.words) + word
+            self._keys[n] = order.history.astype(np.int64) * len(self.words) + order.word
+        keys, wanted = self._keys[n], history.astype(np.int64) * len(self.words) + word
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where((keys[at] == wanted) & (word >= 0), at, -1)
 
