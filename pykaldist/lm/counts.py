@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -35,8 +36,8 @@ class Counts:
         return len(self.word)
 
 
-def numbers_of(sentences: Iterable[Iterable[str]], index: dict[str, int], unk: int = -1) -> np.ndarray:
-    """The text as word numbers (int32), <s> and </s> around each sentence; words outside `index` are `unk`.
+def numbers_of(sentences: Iterable[Iterable[str]], index: dict[str, int], unk: int = -1, strange: set[str] | None = None) -> np.ndarray:
+    """The text as word numbers (int32), <s> and </s> around each sentence; words outside `index` are `unk`, and are put into `strange`.
 
     <s> at the head of a sentence and </s> at its end may be there already; elsewhere they are words outside the vocabulary.
     """
@@ -47,9 +48,10 @@ def numbers_of(sentences: Iterable[Iterable[str]], index: dict[str, int], unk: i
         words = words[words[:1] == [BOS]:]
         if words[-1:] == [EOS]:
             words.pop()
-        numbers.append(0)
-        numbers.extend([known.get(word, unk) for word in words])
-        numbers.append(1)
+        row = list(map(known.get, words, repeat(unk)))
+        if strange is not None and unk in row:
+            strange.update(word for word in words if word not in known)
+        numbers.extend((0, *row, 1))
     return np.array(numbers, np.int32)
 
 

@@ -63,12 +63,11 @@ def estimate(sentences: Iterable[Sequence[str]], vocabulary: Iterable[str], orde
 
     def checked() -> Iterator[Sequence[str]]:
         for sentence in filter(None, sentences):
-            if not words.issuperset(sentence):
-                strange.update(set(sentence) - words)
+            strange.update({sentence[0]} & {BOS}, {sentence[-1]} & {EOS})
             yield sentence
 
     numbered = word_list(words)
-    numbers = numbers_of(checked(), {word: i for i, word in enumerate(numbered)})
+    numbers = numbers_of(checked(), {word: i for i, word in enumerate(numbered)}, strange=strange)
     if not len(numbers):
         raise UserError("the text has no words to estimate a language model from.")
     if strange:
