@@ -57,6 +57,8 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     orders, highest = ngrams.orders, len(ngrams.orders)
     model = NgramModel([""] * (int(max(order.word.max(initial=0) for order in orders)) + 1), orders)
     num_nodes = int(model.base[highest])
+    for order in orders:
+        order.backoff = order.backoff[:0]  # the model has them
     suffix = np.concatenate([[0], *(model.suffixes(n) for n in range(1, highest))]).astype(np.int32)
     # Which nodes are histories (nothing is behind </s>, and <s> is only at the start), and how many words leave them.
     history, words, final = np.ones(num_nodes, bool), np.zeros(num_nodes, np.int32), np.full(num_nodes, np.inf, np.float32)

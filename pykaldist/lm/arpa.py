@@ -177,7 +177,8 @@ class _Reader:
         else:
             keys = self._keys(numbers, [np.fromiter(map(self.number.get, flat[k::width], repeat(-1)), np.int64, len(rows))
                                         for k in range(1, n + 1)], rows)
-        self._parts.append((keys, logprob.astype(self.dtype), backoff.astype(self.dtype), numbers))
+        kept = backoff if n < len(self.counts) else backoff[:0]  # nothing backs off from the longest
+        self._parts.append((keys, logprob.astype(self.dtype), kept.astype(self.dtype), numbers))
 
     @staticmethod
     def _faults(n: int, row: list[bytes]) -> str:
@@ -217,6 +218,8 @@ class _Reader:
         self._parts = []
         if n == 1:
             keys = self._numbered()
+        if n == len(self.counts):
+            backoff = np.zeros(len(keys), self.dtype)
         found = len(keys)
         if (keys[1:] <= keys[:-1]).any():
             order = np.argsort(keys, kind="stable")
