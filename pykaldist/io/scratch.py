@@ -18,6 +18,8 @@ import numpy as np
 
 from pykaldist.errors import UserError
 
+_AROUND = 1 << 16  # bytes; who reads a page gets those around it, too, if they are in the page cache: Linux's fault_around_bytes
+
 
 class RowWriter:
     """Collects the rows of an array, a few at a time: in memory up to `limit` rows, beyond that in a nameless file in `folder`.
@@ -77,9 +79,9 @@ def _advise(array: np.ndarray, advice: int) -> None:
         whole, owner = owner, owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
     if isinstance(owner, mmap.mmap) and array.size:
-        first = array.ctypes.data - whole.ctypes.data
-        start = first - first % mmap.PAGESIZE
-        owner.madvise(advice, start, first + array.nbytes - start)
+        base, first, last = whole.ctypes.data, array.ctypes.data, array.ctypes.data + array.nbytes
+        start, end = max(first - first % _AROUND, base) - base, min(last + -last % _AROUND, base + len(owner)) - base
+        owner.madvise(advice, start, end - start)
 
 
 def _nameless(folder: Path) -> IO[bytes]:
