@@ -18,7 +18,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 
-_AROUND = 1 << 16  # bytes; who reads a page gets those around it, too, if they are in the page cache: Linux's fault_around_bytes
+_FOLIO = 1 << 21  # bytes; whoever reads a page of a file gets those around it, too, up to the whole folio that the page cache has
 
 
 class RowWriter:
@@ -70,18 +70,18 @@ def prefetch(array: np.ndarray) -> None:
 
 def release(array: np.ndarray) -> None:
     """Let go of the memory that a part of a scratch array has."""
-    _advise(array, mmap.MADV_DONTNEED)
+    _advise(array, mmap.MADV_DONTNEED, _FOLIO)
 
 
-def _advise(array: np.ndarray, advice: int) -> None:
+def _advise(array: np.ndarray, advice: int, around: int = mmap.PAGESIZE) -> None:
     owner: object = array
     while isinstance(owner, np.ndarray):
         whole, owner = owner, owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
     if isinstance(owner, mmap.mmap) and array.size:
-        base, first, last = whole.ctypes.data, array.ctypes.data, array.ctypes.data + array.nbytes
-        start, end = max(first - first % _AROUND, base) - base, min(last + -last % _AROUND, base + len(owner)) - base
-        owner.madvise(advice, start, end - start)
+        first = array.ctypes.data - whole.ctypes.data
+        start, end = first - first % around, first + array.nbytes
+        owner.madvise(advice, start, min(end + -end % around, len(owner)) - start)
 
 
 def _nameless(folder: Path) -> IO[bytes]:
