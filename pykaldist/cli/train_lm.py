@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from pykaldist.errors import UserError
@@ -11,6 +11,7 @@ from pykaldist.io.tables import read_lines
 from pykaldist.lm.arpa import write_arpa
 from pykaldist.lm.score import score
 from pykaldist.lm.smoothing import SMOOTHINGS, estimate
+from pykaldist.lm.texts import lines_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +30,23 @@ def run(args: argparse.Namespace) -> None:
     vocabulary = {word for word in first_column if word[0] not in "<!#"}
     if args.oov and args.oov not in first_column:
         raise UserError(f"--oov {args.oov} is not in {args.vocabulary}; add it, or name a word that is.")
-    sentences = [list(map(sys.intern, line.split()[0 if args.plain else 1 :])) for line in read_lines(args.text)]  # a word is there once
-    total = sum(map(len, sentences))
-    replaced = 0
     if args.oov:
         vocabulary.add(args.oov)
-        replaced = sum(word not in vocabulary for sentence in sentences for word in sentence)
-        sentences = [[word if word in vocabulary else args.oov for word in sentence] for sentence in sentences]
+    num_sentences = total = replaced = 0
+
+    def sentences() -> Iterator[list[str]]:
+        nonlocal num_sentences, total, replaced
+        for line in lines_of(args.text):
+            words = line.split()[0 if args.plain else 1 :]
+            num_sentences += 1
+            total += len(words)
+            if args.oov and not vocabulary.issuperset(words):
+                replaced += sum(word not in vocabulary for word in words)
+                words = [word if word in vocabulary else args.oov for word in words]
+            yield words
+
     try:
-        model = estimate(sentences, vocabulary, args.order, args.smoothing)
+        model = estimate(sentences(), vocabulary, args.order, args.smoothing)
     except UserError as error:
         raise UserError(f"{args.text}: {error}") from error
     deviation = model.worst_sum()
@@ -48,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     if replaced:
         print(f"{replaced} of {total} words are outside the vocabulary and stand as {args.oov}")
     ngrams = ", ".join(f"{len(ngrams)} {n}-grams" for n, ngrams in enumerate(model.orders, 1))
-    print(f"{model.order}-gram model ({args.smoothing}) of {len(sentences)} sentences, {total} words: {ngrams} in {args.lm}")
+    print(f"{model.order}-gram model ({args.smoothing}) of {num_sentences} sentences, {total} words: {ngrams} in {args.lm}")
     if args.heldout_text:
         found = score(model, [line.split()[0 if args.plain else 1 :] for line in read_lines(args.heldout_text)]).scores()
         print(f"perplexity of {args.heldout_text}: {found.perplexity:.2f} ({found.sentences} sentences, {found.words} words, of which "

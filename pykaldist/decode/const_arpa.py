@@ -17,31 +17,19 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pykaldist.decode.arpa import check_arpa, read_arpa_lines
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
+from pykaldist.lm.arpa import read_ngrams
+from pykaldist.lm.model import Order
 
 FARTHEST = 2**30 - 1  # distance to a child, in numbers of 4 bytes
+_BLOCK = 1 << 20  # n-grams that are put in their states at once
 _CURE = "make it with utils/build_const_arpa_lm.sh"
-
-
-@dataclass
-class _Order:
-    """The n-grams of one order, sorted: the history's number among those one shorter, the last word, and both weights."""
-
-    history: np.ndarray  # int64
-    word: np.ndarray  # int32
-    logprob: np.ndarray  # float32
-    backoff: np.ndarray  # float32
-
-    def __len__(self) -> int:
-        return len(self.word)
 
 
 def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], unk: int, path: str | os.PathLike[str]) -> list[int]:
@@ -50,12 +38,12 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
     `symbols`: the numbers of words.txt; n-grams with others are left out. `unk`: the word that stands for those the model does not have,
     or -1. Raises UserError for errors in the file, and where <s>, </s> or the unknown word have no number.
     """
-    check_arpa(arpa, set(symbols))
     for name in ("<s>", "</s>"):
         if symbols.get(name, 0) <= 0:
             raise UserError(f"words.txt gives {name} no number; make the language directory with utils/prepare_lang.sh.")
-    base = max(symbols.values()) + 1
-    orders = _sorted(_read(arpa, symbols), base)
+    orders = read_ngrams(arpa, symbols).orders
+    while len(orders) > 1 and not len(orders[-1]):  # all were left out
+        orders.pop()
     num_words = int(orders[0].word.max()) + 1
     if not -1 <= unk < num_words or unk == 0:
         raise UserError(f"the unknown word has the number {unk}, and {arpa} no word of such a number; add it to the language model.")
@@ -64,7 +52,7 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
         stream.write(b"\0B<ConstArpaLm> <LmInfo> ")
         stream.write(b"".join(struct.pack("<bi", 4, value) for value in (symbols["<s>"], symbols["</s>"], unk, len(orders))))
         stream.write(b"</LmInfo> <LmStates> " + struct.pack("<bq", 8, len(states)))
-        stream.write(states.tobytes())
+        stream.write(states.data)
         stream.write(b"</LmStates> <LmUnigram> " + struct.pack("<bi", 4, len(unigrams)))
         stream.write(unigrams.tobytes())
         stream.write(b"</LmUnigram> <LmOverflow> " + struct.pack("<bi", 4, len(distant)))
@@ -73,42 +61,7 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
     return [len(order) for order in orders]
 
 
-def _read(arpa: str | os.PathLike[str], symbols: Mapping[str, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each order: words (count, order), log-probabilities and back-off weights, natural logarithms."""
-    found: list[tuple[list[list[int]], list[float], list[float]]] = []
-    for line in itertools.dropwhile(lambda line: line.strip() != "\\data\\", read_arpa_lines(arpa)):  # what stands before may be any text
-        if line.endswith("-grams:") and line.startswith("\\"):
-            found.append(([], [], []))
-        elif found and line and line != "\\end\\":
-            fields = line.split()
-            order = len(found)
-            words = [symbols.get(word, -1) for word in fields[1 : order + 1]]
-            if len(words) == order and -1 not in words:
-                found[-1][0].append(words)
-                found[-1][1].append(float(fields[0]))
-                found[-1][2].append(float(fields[order + 1]) if len(fields) > order + 1 else 0.0)
-    return [(np.array(words, np.int32).reshape(len(words), n), np.array(logprobs) * math.log(10.0), np.array(backoffs) * math.log(10.0))
-            for n, (words, logprobs, backoffs) in enumerate(found, 1)]
-
-
-def _sorted(orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]], base: int) -> list[_Order]:
-    """Sort the n-grams of each order; words are below `base`."""
-    made: list[_Order] = []
-    keys: list[np.ndarray] = []
-    for n, (words, logprob, backoff) in enumerate(orders, 1):
-        history = np.zeros(len(words), np.int64)
-        for shorter in range(n - 1):
-            history = np.searchsorted(keys[shorter], history * base + words[:, shorter])
-        key = history * base + words[:, -1]
-        order = np.argsort(key)
-        keys.append(key[order])
-        made.append(_Order(history[order], words[order, -1], logprob[order].astype(np.float32), backoff[order].astype(np.float32)))
-    while len(made) > 1 and not len(made[-1]):  # all were left out
-        made.pop()
-    return made
-
-
-def _states(orders: list[_Order], num_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _states(orders: list[Order], num_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The block of states, the place of each word's unigram plus 1, or 0, and the places plus 1 of distant children."""
     shorter = orders[: max(len(orders) - 1, 1)]  # the n-grams of the highest order are leaves, but unigrams
     children = [np.bincount(longer.history, minlength=len(order)) for order, longer in itertools.pairwise(orders)]
@@ -124,37 +77,42 @@ def _states(orders: list[_Order], num_words: int) -> tuple[np.ndarray, np.ndarra
             states[own + column] = values[at >= 0]
         if n + 1 == len(orders):
             break
-        longer = orders[n + 1]
-        parent = at[longer.history]
-        first = np.cumsum(number) - number
-        entry = parent + 3 + 2 * (np.arange(len(longer)) - first[longer.history])
-        to = places[n + 1] if n + 1 < len(shorter) else np.full(len(longer), -1, np.int64)
-        info = np.where(to < 0, longer.logprob.view(np.int32) & ~1, 2 * np.minimum(to - parent, FARTHEST) + 1)
-        far = np.flatnonzero((to >= 0) & (to - parent > FARTHEST))
-        info[far] = -(2 * (len(distant) + np.arange(len(far))) + 1)
-        distant += (to[far] + 1).tolist()
-        states[entry], states[entry + 1] = longer.word, info
+        longer, first = orders[n + 1], np.cumsum(number) - number
+        for begin in range(0, len(longer), _BLOCK):
+            rows = slice(begin, begin + _BLOCK)
+            history = longer.history[rows]
+            parent = at[history]
+            entry = parent + 3 + 2 * (np.arange(begin, begin + len(history)) - first[history])
+            to = places[n + 1][rows] if n + 1 < len(shorter) else np.full(len(history), -1, np.int64)
+            info = np.where(to < 0, longer.logprob[rows].view(np.int32) & ~1, 2 * np.minimum(to - parent, FARTHEST) + 1)
+            far = np.flatnonzero((to >= 0) & (to - parent > FARTHEST))
+            info[far] = -(2 * (len(distant) + np.arange(len(far))) + 1)
+            distant += (to[far] + 1).tolist()
+            states[entry], states[entry + 1] = longer.word[rows], info
     unigrams = np.zeros(num_words, np.int64)
     unigrams[orders[0].word] = places[0] + 1
     return states, unigrams, np.array(distant, np.int64)
 
 
-def _places(shorter: list[_Order], children: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
-    """Where the state of each n-gram begins, -1 for a leaf, and the numbers of all states together."""
-    words = [shorter[0].word[:, None]]  # of the n-grams of each order
-    for order in shorter[1:]:
-        words.append(np.concatenate([words[-1][order.history], order.word[:, None]], 1))
-    is_state = [(order.backoff != 0) | (number > 0) | (n == 0) for n, (order, number) in enumerate(zip(shorter, children, strict=True))]
-    width = len(shorter)
-    padded = [np.pad(w[s], ((0, 0), (0, width - w.shape[1])), constant_values=-1) for w, s in zip(words, is_state, strict=True)]
-    in_order = np.lexsort(np.concatenate(padded).T[::-1])
-    size = 3 + 2 * np.concatenate([number[s] for number, s in zip(children, is_state, strict=True)])
-    place = np.empty(len(size), np.int64)
-    place[in_order] = np.cumsum(size[in_order]) - size[in_order]
-    places = [np.full(len(s), -1, np.int64) for s in is_state]
-    for own, s, part in zip(places, is_state, np.split(place, np.cumsum([int(s.sum()) for s in is_state])[:-1]), strict=True):
-        own[s] = part
-    return places, int(size.sum())
+def _places(shorter: list[Order], children: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
+    """Where the state of each n-gram begins, -1 for a leaf, and the numbers of all states together.
+
+    Behind a state come those of the n-grams that begin with it, each with all that begin with that one; so the sum of their sizes says
+    where the next one begins.
+    """
+    sizes = [np.where((order.backoff != 0) | (number > 0) | (n == 0), 3 + 2 * number, 0)
+             for n, (order, number) in enumerate(zip(shorter, children, strict=True))]
+    whole = [size.copy() for size in sizes]  # with all that is behind
+    for n in range(len(shorter) - 1, 0, -1):
+        whole[n - 1] += np.bincount(shorter[n].history, whole[n], len(shorter[n - 1])).astype(np.int64)
+    places: list[np.ndarray] = []
+    for n, (order, size) in enumerate(zip(shorter, whole, strict=True)):
+        before = np.cumsum(size) - size
+        if n:
+            first = np.cumsum(children[n - 1]) - children[n - 1]
+            before += (places[-1] + sizes[n - 1])[order.history] - before[first[order.history]]
+        places.append(before)
+    return [np.where(size > 0, place, -1) for size, place in zip(sizes, places, strict=True)], int(whole[0].sum())
 
 
 History = tuple[int, ...]

@@ -18,6 +18,8 @@ import numpy as np
 
 from pykaldist.errors import UserError
 
+_FOLIO = 1 << 21  # bytes; whoever reads a page of a file gets those around it, too, up to the whole folio that the page cache has
+
 
 class RowWriter:
     """Collects the rows of an array, a few at a time: in memory up to `limit` rows, beyond that in a nameless file in `folder`.
@@ -68,18 +70,18 @@ def prefetch(array: np.ndarray) -> None:
 
 def release(array: np.ndarray) -> None:
     """Let go of the memory that a part of a scratch array has."""
-    _advise(array, mmap.MADV_DONTNEED)
+    _advise(array, mmap.MADV_DONTNEED, _FOLIO)
 
 
-def _advise(array: np.ndarray, advice: int) -> None:
+def _advise(array: np.ndarray, advice: int, around: int = mmap.PAGESIZE) -> None:
     owner: object = array
     while isinstance(owner, np.ndarray):
         whole, owner = owner, owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
     if isinstance(owner, mmap.mmap) and array.size:
         first = array.ctypes.data - whole.ctypes.data
-        start = first - first % mmap.PAGESIZE
-        owner.madvise(advice, start, first + array.nbytes - start)
+        start, end = first - first % around, first + array.nbytes
+        owner.madvise(advice, start, min(end + -end % around, len(owner)) - start)
 
 
 def _nameless(folder: Path) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""ARPA files of n-gram models, read into arrays and written: whole sections at a time."""
+"""ARPA files of n-gram models, read into arrays and written, some million bytes after the other."""
 
 from __future__ import annotations
 
@@ -6,146 +6,265 @@ import gzip
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.lm.model import BOS, EOS, NgramModel, Order
-from pykaldist.lm.texts import read_text
+from pykaldist.lm.texts import blocks_of_lines
 
 LOG10 = math.log(10.0)
 _PART = 100_000  # n-grams that are written at a time
 _LEAST = -99.0  # what stands for the logarithm of zero
+_WORD = (1 << 32) - 1  # the bits of a key that are the word; those above are the history's number
 
 
 def read_arpa(path: str | os.PathLike[str], most: int = 0, lower_case: bool = False) -> NgramModel:
-    """Read an ARPA file (gzipped or not, `-` is standard input); of its orders the first `most`, all for 0.
+    """Read an ARPA file; of its orders the first `most`, all for 0.
 
-    With `lower_case` the words become lower case, and of n-grams that are one then the first counts. Raises UserError, with the line, for
-    what is no ARPA file: sections or counts that do not hold, numbers that are none, n-grams given twice or whose history is not there.
+    With `lower_case` the words become lower case, and of n-grams that are one then the first counts. Raises UserError as `read_ngrams`.
     """
-    return _Reader(path, most, lower_case).model()
+    reader = _Reader(path, None, np.float64, most, lower_case)
+    orders = reader.read()
+    while not len(orders[-1]):
+        orders.pop()
+    for order in orders:
+        order.logprob = np.where(order.logprob <= _LEAST, -np.inf, np.minimum(order.logprob, 0.0) * LOG10)
+        order.backoff = np.maximum(order.backoff, _LEAST) * LOG10
+    orders[-1].backoff = np.zeros(len(orders[-1]))
+    return NgramModel([word.decode() for word in reader.number], orders)
+
+
+@dataclass
+class Ngrams:
+    """The n-grams of an ARPA file whose words all have numbers, sorted by these."""
+
+    orders: list[Order]  # as many as the file has; weights are natural logarithms, float32
+    counts: list[int]  # n-grams of each order in the file
+    outside: int  # those that were left out
+    outside_words: list[str]  # their words without a number
+
+
+def read_ngrams(path: str | os.PathLike[str], symbols: Mapping[str, int]) -> Ngrams:
+    """Read an ARPA file (gzipped or not, `-` is standard input), whose words have the numbers of `symbols`; others are left out.
+
+    Raises UserError, with the line, for the first error: a missing section, counts that do not hold, a number that is none or is
+    impossible, an n-gram of the wrong length or given twice, words that are no unigrams, a history that is no n-gram, and the want of <s>
+    or </s>.
+    """
+    reader = _Reader(path, symbols, np.float32)
+    base = max(symbols.values(), default=-1) + 1  # words from here on have no number of `symbols`
+    orders, places, inside, outside = [], np.zeros(1, np.int32), np.ones(1, bool), 0
+    for order in reader.read():
+        keep = inside[order.history] & (order.word < base)
+        for name in ("logprob", "backoff"):
+            setattr(order, name, np.multiply(getattr(order, name), LOG10, dtype=np.float64).astype(np.float32))  # as Kaldi rounds
+        if outside or not keep.all():
+            order = Order(places[order.history[keep]], order.word[keep], order.logprob[keep], order.backoff[keep])
+            outside += int((~keep).sum())
+        orders.append(order)
+        places, inside = np.cumsum(keep, dtype=np.int32) - np.int32(1), keep
+    return Ngrams(orders, reader.counts, outside, sorted(word.decode() for word, number in reader.number.items() if number >= base))
 
 
 class _Reader:
-    """The parts of an ARPA file, from which a model is made."""
+    """An ARPA file, section by section; of n-grams keys are kept, each of the history's number among the shorter ones and the word.
 
-    def __init__(self, path: str | os.PathLike[str], most: int, lower_case: bool) -> None:
-        self.path, self.most, self.lower_case = path, most, lower_case
-        text = read_text(path)
-        if lower_case:
-            text = text.lower()
-        begin = 0 if text.startswith("\\data\\") else text.find("\n\\data\\") + 1
-        if not text.startswith("\\data\\", begin):
-            raise UserError(f"{path} is no ARPA language model: it has no \\data\\ section.")
-        self.lines = [line.strip() for line in text.split("\n")]
-        self.start = self.lines.index("\\data\\") + 1
-        marks = [i for i, line in enumerate(self.lines) if i >= self.start and line[:1] == "\\"]
+    Words have the numbers of `symbols`, and others the numbers behind; without it <s> has 0, </s> 1, and the others follow sorted.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], symbols: Mapping[str, int] | None, dtype: type[np.floating], most: int = 0,
+                 lower_case: bool = False) -> None:
+        self.path, self.symbols, self.dtype, self.most, self.lower_case = path, symbols, dtype, most, lower_case
+        self.number: dict[bytes, int] = {}  # of each unigram
         self.counts: list[int] = []
-        for i in range(self.start, marks[0] if marks else len(self.lines)):
-            if self.lines[i]:
-                name, _, count = self.lines[i].removeprefix("ngram ").partition("=")
-                if not self.lines[i].startswith("ngram ") or name.strip() != str(len(self.counts) + 1) or not count.strip().isdigit():
-                    raise self._wrong(i, f"expected `ngram {len(self.counts) + 1}=COUNT`, found {self.lines[i]!r}")
-                self.counts.append(int(count))
+        self.last = 0  # the line that was read last
+        self._orders: list[Order] = []
+        self._shorter: list[np.ndarray] = []  # sorted keys of each order that is complete
+        self._words: list[bytes] = []  # unigrams, as they stand in the file
+        self._parts: list[tuple[np.ndarray, ...]] = []  # of the section: keys, weights, numbers of lines
+
+    def read(self) -> list[Order]:
+        """The n-grams of each order, sorted; logarithms as the file has them."""
+        parts = self._split()
+        if not any(lines[0].strip() == b"\\data\\" for _, lines in parts):
+            raise UserError(f"{self.path} is no ARPA language model: it has no \\data\\ section.")
+        number, line = self._section(parts, self._count)
         if not self.counts:
-            raise self._wrong(self.start, "expected `ngram 1=COUNT` after \\data\\")
-        expected = [*(f"\\{n}-grams:" for n in range(1, len(self.counts) + 1)), "\\end\\"]
-        for i, wanted in enumerate(expected):
-            found = self.lines[marks[i]] if i < len(marks) else ""
-            if found != wanted:
-                raise self._wrong(marks[i] if found else len(self.lines) - 1,
-                                  f"expected {wanted}, found {found or 'the end of the file'!r}")
-        self.marks = marks
+            raise self._wrong(number, f"expected `ngram 1=COUNT` after \\data\\, found {_shown(line)}")
+        for n, count in enumerate(self.counts[:self.most or None], 1):
+            if line != f"\\{n}-grams:".encode():
+                raise self._wrong(number, f"expected the section \\{n}-grams:, found {_shown(line)}")
+            number, line = self._section(parts, partial(self._take, n))
+            found = self._end(n)
+            if found != count:
+                raise self._wrong(number, f"\\data\\ promises {count} {n}-grams, and {found} are there")
+            if n == 1 and (lacking := [word for word in (BOS, EOS) if word.encode() not in self.number]):
+                raise self._wrong(number, f"the unigrams lack {lacking[0]}")
+        if len(self._orders) == len(self.counts) and line != b"\\end\\":
+            raise self._wrong(number, f"expected \\end\\, found {_shown(line)}")
+        return self._orders
 
-    def _wrong(self, i: int, what: str) -> UserError:
-        return UserError(f"{self.path}, line {i + 1}: {what}.")
+    def _wrong(self, number: int, what: str) -> UserError:
+        return UserError(f"{self.path}, line {number}: {what}.")
 
-    def model(self) -> NgramModel:
-        """The model that the file holds."""
-        numbers, fields = self._fields(1)
-        names = fields[:, 1].tolist()
-        if not self.lower_case:
-            self._no_twins(1, numbers, np.unique(fields[:, 1], return_index=True)[1])
-        for word in (BOS, EOS):
-            if word not in names:
-                raise self._wrong(self.marks[1] - 1, f"the unigrams lack {word}")
-        words = [BOS, EOS, *sorted(set(names) - {BOS, EOS})]
-        index = {word: i for i, word in enumerate(words)}
-        orders: list[Order] = []
-        for n in range(1, min(self.most or len(self.counts), len(self.counts)) + 1):
-            if n > 1:
-                numbers, fields = self._fields(n)
-            if not len(fields):
-                break
-            orders.append(self._order(n, numbers, fields, orders, index))
-        orders[-1].backoff = np.zeros(len(orders[-1]))
-        return NgramModel(words, orders)
+    def _split(self) -> Iterator[tuple[int, list[bytes]]]:
+        """The number of the first line, and the lines, of parts of the file; a line that begins with a backslash is a part of its own."""
+        for lines in blocks_of_lines(self.path):
+            if self.lower_case:
+                lines = b"".join(lines).decode().lower().encode().split(b"\n")[:len(lines)]
+            marks = [i for i, line in enumerate(lines) if line[:1] == b"\\" or (line[:1].isspace() and line.lstrip()[:1] == b"\\")]
+            first = 0
+            for mark in [*marks, len(lines)]:
+                if first < mark:
+                    yield self.last + first + 1, lines[first:mark]
+                if mark < len(lines):
+                    yield self.last + mark + 1, lines[mark:mark + 1]
+                first = mark + 1
+            self.last += len(lines)
 
-    def _fields(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """The lines' numbers and the fields of the n-grams of one order: log-probability, words, back-off weight (0 where absent)."""
-        first, last = self.marks[n - 1] + 1, self.marks[n]
-        numbers = np.array([i for i in range(first, last) if self.lines[i]], np.int64)
-        if len(numbers) != self.counts[n - 1]:
-            raise self._wrong(last - 1, f"\\data\\ promises {self.counts[n - 1]} {n}-grams, and {len(numbers)} are there")
-        rows = [self.lines[i].split() for i in numbers.tolist()]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        if ((lengths != n + 1) & (lengths != n + 2)).any():
-            bad = int(np.flatnonzero((lengths != n + 1) & (lengths != n + 2))[0])
-            raise self._wrong(int(numbers[bad]), f"expected a log-probability, {n} words and perhaps a back-off weight, "
-                                                 f"found {self.lines[numbers[bad]]!r}")
-        for bad in np.flatnonzero(lengths == n + 1).tolist():
-            rows[bad].append("0")
-        return numbers, np.array(rows, object).reshape(len(rows), n + 2)
+    def _section(self, parts: Iterator[tuple[int, list[bytes]]], take: Callable[[int, list[bytes]], None]) -> tuple[int, bytes]:
+        """Hand the lines up to the next that begins with a backslash to `take`; returns that one with its number, or nothing at the end."""
+        for number, lines in parts:
+            if lines[0].lstrip()[:1] == b"\\":
+                return number, lines[0].strip()
+            take(number, lines)
+        return self.last, b""
 
-    def _order(self, n: int, numbers: np.ndarray, fields: np.ndarray, orders: list[Order], index: dict[str, int]) -> Order:
-        logprob, backoff = self._values(numbers, fields[:, 0], False), self._values(numbers, fields[:, -1], True)
-        history = np.zeros(len(fields), np.int64)
-        for k in range(1, n + 1):
-            word = np.fromiter((index.get(name, -1) for name in fields[:, k]), np.int64, len(fields))
-            if (word < 0).any():
-                bad = int(np.flatnonzero(word < 0)[0])
-                raise self._wrong(int(numbers[bad]), f"the word {fields[bad, k]!r} of this {n}-gram is not among the unigrams")
-            if k < n:
-                order = orders[k - 1]
-                keys, wanted = order.history * len(index) + order.word, history * len(index) + word
-                history = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-                if (keys[history] != wanted).any():
-                    bad = int(np.flatnonzero(keys[history] != wanted)[0])
-                    raise self._wrong(int(numbers[bad]), f"the history {' '.join(fields[bad, 1:n])!r} of this {n}-gram is not among the "
-                                                         f"{n - 1}-grams, so it has no back-off")
-        unique, first = np.unique(history * len(index) + word, return_index=True)
-        if not self.lower_case:
-            self._no_twins(n, numbers, first)
-        return Order(unique // len(index), unique % len(index), logprob[first], backoff[first])
+    def _count(self, number: int, lines: list[bytes]) -> None:
+        """Take lines of the head: `ngram N=COUNT`."""
+        for i, line in enumerate(map(bytes.strip, lines), number):
+            if line and not line.startswith(b"ngram "):
+                raise self._wrong(i, f"expected the section \\1-grams:, found {_shown(line)}" if self.counts else
+                                  f"expected `ngram 1=COUNT` after \\data\\, found {_shown(line)}")
+            name, _, count = line[6:].partition(b"=")
+            if line and (name.strip() != str(len(self.counts) + 1).encode() or not count.strip().isdigit()):
+                raise self._wrong(i, f"expected `ngram {len(self.counts) + 1}=COUNT`, found {_shown(line)}")
+            if line:
+                self.counts.append(int(count))
 
-    def _no_twins(self, n: int, numbers: np.ndarray, first: np.ndarray) -> None:
-        if len(first) != len(numbers):
-            twin = np.setdiff1d(np.arange(len(numbers)), first)[0]
-            raise self._wrong(int(numbers[twin]), f"the {n}-gram {' '.join(self.lines[numbers[twin]].split()[1:n + 1])!r} is given twice")
-
-    def _values(self, numbers: np.ndarray, texts: np.ndarray, backoff: bool) -> np.ndarray:
-        """Numbers of a column as natural logarithms."""
+    def _take(self, n: int, number: int, lines: list[bytes]) -> None:
+        """Take lines of the section of order n; raises UserError for the first that is wrong."""
+        rows = list(map(bytes.split, lines))
+        numbers = np.arange(number, number + len(rows), dtype=np.uint32)
+        if not all(rows):
+            numbers = numbers[[bool(row) for row in rows]]
+            rows = [row for row in rows if row]
+        lengths = set(map(len, rows))
+        if lengths == {n + 1, n + 2}:
+            rows = [row if len(row) == n + 2 else [*row, b"0"] for row in rows]
+        width = max(lengths, default=n + 1)
+        flat = list(chain.from_iterable(rows))
         try:
-            values = texts.astype(float)
-        except ValueError:
-            values = np.array([_number(text) for text in texts])
-        bad = np.flatnonzero(np.isnan(values) | (values == np.inf) | (False if backoff else values > 1e-4))
+            logprob = np.fromiter(map(float, flat[::width]), np.float64, len(rows))
+            backoff = np.fromiter(map(float, flat[n + 1::width]), np.float64, len(rows)) if width == n + 2 else np.zeros(len(rows))
+            good = lengths <= {n + 1, n + 2} and not (np.isnan(logprob) | (logprob > 1e-4) | np.isnan(backoff) | (backoff == np.inf)).any()
+        except ValueError:  # one is no number; or the lines are of other lengths, and the columns none
+            good = False
+        if not good:
+            wrong = [self._faults(n, row) for row in map(bytes.split, lines) if row]
+            bad = next(i for i, what in enumerate(wrong) if what)
+            self._take(n, number, lines[:int(numbers[bad]) - number])  # an earlier line's error comes first
+            raise self._wrong(int(numbers[bad]), wrong[bad])
+        if n == 1:
+            self._words += flat[1::width]
+            keys = np.empty(0, np.int64)  # numbers are given at the end of the section
+        else:
+            keys = self._keys(numbers, [np.fromiter(map(self.number.get, flat[k::width], repeat(-1)), np.int64, len(rows))
+                                        for k in range(1, n + 1)], rows)
+        kept = backoff if n < len(self.counts) else backoff[:0]  # nothing backs off from the longest
+        self._parts.append((keys, logprob.astype(self.dtype), kept.astype(self.dtype), numbers))
+
+    @staticmethod
+    def _faults(n: int, row: list[bytes]) -> str:
+        """What is wrong with the fields of a line; empty where nothing is."""
+        if len(row) not in (n + 1, n + 2):
+            return (f"expected a log-probability, {n} words and perhaps a back-off weight, found "
+                    f"{_shown(b' '.join(row))}")
+        for k, what in ((0, "a base-10 log-probability, at most 0"), (n + 1, "a back-off weight")):
+            try:
+                value = float(row[k]) if k < len(row) else 0.0
+            except ValueError:
+                value = math.nan
+            if math.isnan(value) or value == math.inf or (k == 0 and value > 1e-4):
+                return f"expected {what}, found {_shown(row[k])}"
+        return ""
+
+    def _keys(self, numbers: np.ndarray, words: list[np.ndarray], rows: list[list[bytes]]) -> np.ndarray:
+        """The keys of n-grams; raises UserError for the first whose history is no n-gram, or whose last word is no unigram."""
+        history, missing = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
+        for shorter, word in zip(self._shorter, words[:-1], strict=True):
+            wanted = (history << 32) | word
+            history = np.minimum(np.searchsorted(shorter, wanted), len(shorter) - 1)
+            missing |= (shorter[history] != wanted) if len(shorter) else True
+        bad = np.flatnonzero(missing | (words[-1] < 0))
         if len(bad):
-            what = "a back-off weight" if backoff else "a base-10 log-probability, at most 0"
-            raise self._wrong(int(numbers[bad[0]]), f"expected {what}, found {texts[bad[0]]!r}")
-        if backoff:
-            return np.maximum(values, _LEAST) * LOG10
-        return np.where(values <= _LEAST, -np.inf, np.minimum(values, 0.0) * LOG10)
+            n, names = len(words), [name.decode() for name in rows[bad[0]][1:]]
+            what = (f"the history {' '.join(names[:n - 1])!r} of this {n}-gram is not among the {n - 1}-grams, so it has no back-off"
+                    if missing[bad[0]] else f"the word {names[n - 1]!r} of this {n}-gram is not among the unigrams")
+            raise self._wrong(int(numbers[bad[0]]), what)
+        return (history << 32) | words[-1]
+
+    def _end(self, n: int) -> int:
+        """End a section; returns how many n-grams it had, and raises UserError for one that is given twice."""
+        keys, logprob, backoff, numbers = (
+            np.concatenate(column) for column in zip((np.empty(0, np.int64), *[np.empty(0, self.dtype)] * 2, np.empty(0, np.uint32)),
+                                                     *self._parts, strict=True))
+        self._parts = []
+        if n == 1:
+            keys = self._numbered()
+        if n == len(self.counts):
+            backoff = np.zeros(len(keys), self.dtype)
+        found = len(keys)
+        if (keys[1:] <= keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+            first = np.concatenate([[True], keys[1:] != keys[:-1]])
+            if not first.all() and not self.lower_case:
+                twins = order[~first]
+                text = self._text(int(keys[~first][twins.argmin()]))
+                raise self._wrong(int(numbers[twins.min()]), f"the {n}-gram {text!r} is given twice")
+            keys, order = keys[first], order[first]
+            logprob, backoff = logprob[order], backoff[order]
+        self._orders.append(Order((keys >> 32).astype(np.int32), (keys & _WORD).astype(np.int32), logprob, backoff))
+        if n < len(self.counts):
+            self._shorter.append(keys)
+        return found
+
+    def _numbered(self) -> np.ndarray:
+        """Give the unigrams numbers; returns those of the section's lines."""
+        if self.symbols is None:
+            special = [BOS.encode(), EOS.encode()]
+            self.number = {word: i for i, word in enumerate([*special, *sorted({*self._words} - {*special})])}
+            if missing := {*special} - {*self._words}:
+                for word in missing:
+                    del self.number[word]
+        else:
+            behind = max(self.symbols.values(), default=-1) + 1
+            for word in self._words:
+                if word not in self.number:
+                    known = self.symbols.get(word.decode())
+                    self.number[word] = behind if known is None else known
+                    behind += known is None
+        return np.array([self.number[word] for word in self._words], np.int64)
+
+    def _text(self, key: int) -> str:
+        """The words of an n-gram behind the last complete order."""
+        names = {number: word for word, number in self.number.items()}
+        words = [names[key & _WORD]]
+        for shorter in self._shorter[::-1]:
+            key = int(shorter[key >> 32])
+            words.append(names[key & _WORD])
+        return b" ".join(words[::-1]).decode()
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _shown(line: bytes) -> str:
+    return repr(line.decode() or "the end of the file")
 
 
 def arpa_parts(model: NgramModel) -> Iterator[bytes]:

@@ -7,16 +7,21 @@ With h a context and h' the context without its first word,
 and backoff(h) is 1 where h is no n-gram of the model. The n-grams of an order are sorted by (history, word), so that many are found at
 once by bisection. All n-grams together are numbered as nodes: 0 is no context, then come those of each order; a node that is a context is
 a state. A context whose suffix was pruned away backs off to the longest suffix that is there. Logarithms are natural, -inf for zero.
+
+A model of 100 million n-grams fits in a few GB: what is computed of all of them is computed of some million after the other, and what
+only questions about texts need (the suffixes of the longest n-grams, sorted keys) is made when it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 BOS, EOS = "<s>", "</s>"
+_BLOCK = 1 << 20  # n-grams that are looked at together
 _WHOLE = 1e-9  # of a probability: a context that leaves less to other words has seen them all
 
 
@@ -24,13 +29,27 @@ _WHOLE = 1e-9  # of a probability: a context that leaves less to other words has
 class Order:
     """The n-grams of one order: history's number among those one shorter, last word, log-probability, log of the back-off weight."""
 
-    history: np.ndarray  # int64; zeros for unigrams
-    word: np.ndarray  # int64
+    history: np.ndarray  # integers; zeros for unigrams
+    word: np.ndarray  # integers
     logprob: np.ndarray  # float64
     backoff: np.ndarray  # float64; zeros where nothing backs off
 
     def __len__(self) -> int:
         return len(self.word)
+
+
+def blocks(history: np.ndarray, contexts: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of n-grams sorted by `history`, of some million each, and of the contexts whose n-grams they are: all of a context's."""
+    row = context = 0
+    while context < contexts:
+        end, stop = len(history), contexts
+        if row + _BLOCK < len(history):
+            stop = int(history[row + _BLOCK])
+            if stop == context:  # one context with more n-grams than a block
+                stop += 1
+            end = int(np.searchsorted(history, stop))
+        yield slice(row, end), slice(context, stop)
+        row, context = end, stop
 
 
 @dataclass
@@ -47,18 +66,41 @@ class NgramModel:
     def __post_init__(self) -> None:
         self.index = {word: i for i, word in enumerate(self.words)}
         self.base = np.concatenate([[0, 1], 1 + np.cumsum([len(order) for order in self.orders])])  # [n]: first node of order n
-        self.length = np.repeat(np.arange(self.order + 1), np.diff(self.base))
-        self.backoff = np.concatenate([[0.0], *(order.backoff for order in self.orders)])
-        self._keys = [order.history * len(self.words) + order.word for order in self.orders]
-        self.suffix = np.zeros(self.base[-1], np.int64)
-        for n in range(2, self.order + 1):
-            order = self.orders[n - 1]
-            nodes = self.look_up(self.suffix[self.base[n - 1] + order.history], order.word)[1]
-            self.suffix[self.base[n]:self.base[n + 1]] = np.maximum(nodes, 0)
+        self.length = np.repeat(np.arange(self.order + 1, dtype=np.int8), np.diff(self.base))
+        self.backoff = np.concatenate([[0.0], *(order.backoff for order in self.orders[:-1])])  # of the nodes that may be states
+        self._keys: dict[int, np.ndarray] = {}
 
     @property
     def order(self) -> int:
         return len(self.orders)
+
+    @cached_property
+    def suffix(self) -> np.ndarray:
+        """The longest suffix of each node, without its first word, that is a node."""
+        return np.concatenate([self._suffix, self.suffixes(self.order)])
+
+    @cached_property
+    def _suffix(self) -> np.ndarray:
+        """The same of the nodes that may be states, all but the longest n-grams."""
+        self._suffix = known = np.zeros(self.base[self.order], np.int64)
+        for n in range(2, self.order):
+            known[self.base[n]:self.base[n + 1]] = self.suffixes(n)
+        return known
+
+    def with_order(self, backoff: np.ndarray, longer: Order) -> NgramModel:
+        """The model with longer n-grams, and the back-off weights of those that were the longest."""
+        made = NgramModel(self.words, [*self.orders[:-1], replace(self.orders[-1], backoff=backoff), longer])
+        made._suffix = self.suffix
+        return made
+
+    def suffixes(self, n: int, some: slice = slice(None)) -> np.ndarray:
+        """The suffixes of the n-grams of order n, all or some."""
+        history, word = self.orders[n - 1].history[some], self.orders[n - 1].word[some]
+        found = np.zeros(len(word), np.int64)
+        for first in range(0, len(word) if n > 1 else 0, _BLOCK):
+            rows = slice(first, first + _BLOCK)
+            found[rows] = np.maximum(self.look_up(self._suffix[self.base[n - 1] + history[rows]], word[rows])[1], 0)
+        return found
 
     @property
     def vocabulary(self) -> list[str]:
@@ -67,9 +109,12 @@ class NgramModel:
 
     def find(self, n: int, history: np.ndarray, word: np.ndarray) -> np.ndarray:
         """The numbers of n-grams within their order, -1 where the model has none."""
-        keys, wanted = self._keys[n - 1], history * len(self.words) + word
-        if not len(keys):
-            return np.full(len(wanted), -1)
+        order = self.orders[n - 1]
+        if not len(order):
+            return np.full(len(word), -1)
+        if n not in self._keys:
+            self._keys[n] = order.history.astype(np.int64) * len(self.words) + order.word
+        keys, wanted = self._keys[n], history.astype(np.int64) * len(self.words) + word
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where((keys[at] == wanted) & (word >= 0), at, -1)
 
@@ -87,7 +132,7 @@ class NgramModel:
             total[hit] += self.orders[n - 1].logprob[at[at >= 0]]
             found[hit] = self.base[n] + at[at >= 0]
             total[miss] += self.backoff[states[miss]]
-            states[miss] = self.suffix[states[miss]]
+            states[miss] = self._suffix[states[miss]]
         return np.where(found < 0, -np.inf, total), found
 
     def contexts(self, nodes: np.ndarray) -> np.ndarray:
@@ -123,15 +168,19 @@ class NgramModel:
         Counted are the n-grams of order n that the model has; <s> is none of the words.
         """
         order, size = self.orders[n - 1], 1 if n == 1 else len(self.orders[n - 2])
-        counts = order.word != 0
-        below = np.zeros(len(order)) if n == 1 else np.exp(self.lower(n))
-        return (np.bincount(order.history, np.exp(order.logprob) * counts, size), np.bincount(order.history, below * counts, size),
-                np.bincount(order.history, counts, size))
+        seen, lower, kinds = (np.zeros(size) for _ in range(3))
+        for rows, contexts in blocks(order.history, size):
+            history, counts = order.history[rows] - contexts.start, order.word[rows] != 0
+            many = contexts.stop - contexts.start
+            below = np.zeros(len(history)) if n == 1 else np.exp(self.lower(n, rows))
+            seen[contexts] = np.bincount(history, np.exp(order.logprob[rows]) * counts, many)
+            lower[contexts], kinds[contexts] = np.bincount(history, below * counts, many), np.bincount(history, counts, many)
+        return seen, lower, kinds
 
-    def lower(self, n: int) -> np.ndarray:
-        """The log-probabilities p(w | h') of the n-grams hw of order n >= 2."""
+    def lower(self, n: int, rows: slice = slice(None)) -> np.ndarray:
+        """The log-probabilities p(w | h') of the n-grams hw of order n >= 2, all or some."""
         order = self.orders[n - 1]
-        return self.look_up(self.suffix[self.base[n - 1] + order.history], order.word)[0]
+        return self.look_up(self._suffix[self.base[n - 1] + order.history[rows]], order.word[rows])[0]
 
     def worst_sum(self) -> float:
         """The greatest deviation from one, over all contexts, of a context's probabilities summed over the vocabulary."""

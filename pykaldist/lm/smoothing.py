@@ -25,14 +25,14 @@ that were not seen, in equal parts, or to all where every word was seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.lm.counts import Counts, count_ngrams, numbers_of
-from pykaldist.lm.model import BOS, EOS, NgramModel, Order
+from pykaldist.lm.model import BOS, EOS, NgramModel, Order, blocks
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 METHODS = ("kneser-ney", "unmodified-kneser-ney", "witten-bell", "good-turing", "absolute", "additive")
@@ -59,13 +59,19 @@ def estimate(sentences: Iterable[Sequence[str]], vocabulary: Iterable[str], orde
     if order < 1 or smoothing not in SMOOTHINGS:
         raise UserError(f"expected an order of at least 1 and a smoothing of {' or '.join(SMOOTHINGS)}, found {order} and {smoothing!r}.")
     words = set(vocabulary) - {BOS, EOS}
-    text = [tuple(sentence) for sentence in sentences if sentence]
-    if not text:
-        raise UserError("the text has no words to estimate a language model from.")
-    if strange := set().union(*text) - words:
-        raise UserError(f"word {min(strange)} of the text is not in the vocabulary; add it to the lexicon or give --oov.")
+    strange: set[str] = set()
+
+    def checked() -> Iterator[Sequence[str]]:
+        for sentence in filter(None, sentences):
+            strange.update({sentence[0]} & {BOS}, {sentence[-1]} & {EOS})
+            yield sentence
+
     numbered = word_list(words)
-    numbers = numbers_of(text, {word: i for i, word in enumerate(numbered)})
+    numbers = numbers_of(checked(), {word: i for i, word in enumerate(numbered)}, strange=strange)
+    if not len(numbers):
+        raise UserError("the text has no words to estimate a language model from.")
+    if strange:
+        raise UserError(f"word {min(strange)} of the text is not in the vocabulary; add it to the lexicon or give --oov.")
     return of_counts(numbered, count_ngrams(numbers, len(numbered), order), [Smoothing(smoothing)] * order)
 
 
@@ -94,7 +100,8 @@ def of_counts(words: list[str], counts: list[Counts], smoothings: Sequence[Smoot
     for n in range(2, len(keep) + 1):
         model = _with_order(model, counts[n - 1], used[n - 1], keep[n - 1], np.where(lower, places, -1), smoothings[n - 1], notes)
         lower, places = keep[n - 1], np.cumsum(keep[n - 1]) - 1
-    return replace(model, notes=notes)
+    model.notes = notes
+    return model
 
 
 def _unigrams(words: list[str], counts: Counts, used: np.ndarray, how: Smoothing, unigrams: str, notes: list[str]) -> NgramModel:
@@ -103,7 +110,8 @@ def _unigrams(words: list[str], counts: Counts, used: np.ndarray, how: Smoothing
     c[counts.word] = used
     c[0] = 0
     seen = c > 0
-    left, _ = _discounted(1, c[seen], np.zeros(int(seen.sum()), np.int64), 1, len(words) - 1, how, notes)
+    taking = _taking(1, c[seen], how, notes)
+    left, _ = _discounted(1, c[seen], np.zeros(int(seen.sum()), np.int64), 1, len(words) - 1, how, taking)
     p = np.zeros(len(words))
     p[seen] = np.where(c[seen] >= (0 if how.by_text else how.min_count), left / c.sum(), 0.0)
     rest = max(1 - p.sum(), 0.0)
@@ -119,29 +127,35 @@ def _unigrams(words: list[str], counts: Counts, used: np.ndarray, how: Smoothing
 def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarray, places: np.ndarray, how: Smoothing,
                 notes: list[str]) -> NgramModel:
     """The model with one order more; `places` are those of the counts' histories among its n-grams of the highest order, or -1."""
-    n = model.order + 1
-    seen, inside = c > 0, places[counts.history] >= 0  # histories that were left out have nothing behind them
-    totals = np.bincount(counts.history, c, len(places))
-    left = np.zeros(len(c))
-    left[seen], gamma = _discounted(n, c[seen], counts.history[seen], len(places), len(model.words) - 1, how, notes)
-    p = left / np.maximum(totals[counts.history], 1e-300)
-    history = places[counts.history]
-    if how.interpolate:
-        below = model.look_up(model.suffix[model.base[n - 1] + history[keep]], counts.word[keep])[0]
-        p[keep] += gamma[counts.history[keep]] * np.exp(below)
-    own = keep if how.interpolate else keep & seen
+    n, num_contexts = model.order + 1, len(places)
+    taking = _taking(n, c, how, notes)
+    history = counts.history if (places == np.arange(num_contexts)).all() else places[counts.history]
+    logprob, gamma = np.empty(len(c)), np.empty(num_contexts)
+    for rows, contexts in blocks(counts.history, num_contexts):
+        own_history, own_c, own_keep = counts.history[rows] - contexts.start, c[rows], keep[rows]
+        seen, many = own_c > 0, contexts.stop - contexts.start
+        totals, left = np.bincount(own_history, own_c, many), np.zeros(len(own_c))
+        left[seen], gamma[contexts] = _discounted(n, own_c[seen], own_history[seen], many, len(model.words) - 1, how, taking)
+        p = left / np.maximum(totals[own_history], 1e-300)
+        if how.interpolate:
+            below = model.look_up(model.suffix[model.base[n - 1] + history[rows][own_keep]], counts.word[rows][own_keep])[0]
+            p[own_keep] += gamma[contexts][own_history[own_keep]] * np.exp(below)
+        with np.errstate(divide="ignore"):
+            logprob[rows] = np.log(p)
+    own = keep if how.interpolate else keep & (c > 0)
     size, context = len(model.orders[-1]), places >= 0
-    dropped = np.bincount(history[inside & ~own], minlength=size) > 0
+    dropped = np.zeros(size, bool)
+    if not own.all():
+        dropped[history[(history >= 0) & ~own]] = True  # histories that were left out have nothing behind them
     exact, anew = np.zeros(size), np.zeros(size, bool)
     exact[places[context]] = np.log(np.maximum(gamma[context], 1e-300))
     anew[places[context]] = not how.interpolate
     anew |= dropped
-    with np.errstate(divide="ignore"):
-        logprob = np.log(p)
 
     def with_ngrams(which: np.ndarray, backoff: np.ndarray) -> NgramModel:
-        added = Order(history[which], counts.word[which], logprob[which], np.zeros(int(which.sum())))
-        return NgramModel(model.words, [*model.orders[:-1], replace(model.orders[-1], backoff=backoff), added])
+        if which.all():
+            return model.with_order(backoff, Order(history, counts.word, logprob, np.zeros(len(history))))
+        return model.with_order(backoff, Order(history[which], counts.word[which], logprob[which], np.zeros(int(which.sum()))))
 
     made = with_ngrams(own, exact)
     if anew.any():
@@ -156,9 +170,19 @@ def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarr
     return made
 
 
+def _taking(n: int, c: np.ndarray, how: Smoothing, notes: list[str]) -> np.ndarray:
+    """What the counts of one order, all together, say of its discounts: Kneser-Ney's D(1) to D(3), Good-Turing's ratios; else nothing."""
+    if how.method.endswith("kneser-ney"):
+        return np.array(_kneser_ney(n, c, how.method == "kneser-ney", notes))
+    return _good_turing(c, int(how.value)) if how.method == "good-turing" else np.empty(0)
+
+
 def _discounted(n: int, c: np.ndarray, history: np.ndarray, size: int, num_words: int, how: Smoothing,
-                notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of `size` contexts (unseen: 1)."""
+                taking: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What discounting leaves of some counts c > 0 of an order, all those of `size` contexts, and the mass gamma(h) that it takes of these.
+
+    A context without counts has a mass of 1. `taking` is of the whole order.
+    """
     totals = np.bincount(history, c, size)
     if how.method == "witten-bell":
         kinds = np.bincount(history, minlength=size)
@@ -168,10 +192,9 @@ def _discounted(n: int, c: np.ndarray, history: np.ndarray, size: int, num_words
     elif how.method == "absolute":
         left = np.maximum(c - how.value, 0.0)
     elif how.method == "good-turing":
-        left = c * _good_turing(c, int(how.value))[np.minimum(c, how.value + 1).astype(np.int64)]
+        left = c * taking[np.minimum(c, how.value + 1).astype(np.int64)]
     else:
-        discounts = np.array(_kneser_ney(n, c, how.method == "kneser-ney", notes))
-        left = c - discounts[np.minimum(c, 3).astype(np.int64) - 1]
+        left = c - taking[np.minimum(c, 3).astype(np.int64) - 1]
     taken = 1 - np.bincount(history, left, size) / np.maximum(totals, 1e-300)
     if n > 1:  # a context that keeps all to itself gives up the mass of one more word, as in SRILM
         full = (taken < 1e-6) & (totals > 0)

@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import sys
 import zlib
+from collections.abc import Iterator
+from typing import cast
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
+
+_BLOCK = 1 << 22  # bytes that are read at a time
+
+
+def blocks_of_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
+    """The lines of a text file with their ends, some million bytes at a time; gzipped or not, of standard input for `-`.
+
+    Raises UserError where it cannot be read, or is not UTF-8.
+    """
+    before = 0  # bytes of the blocks before
+    try:
+        with named(path), sys.stdin.buffer if os.fspath(path) == "-" else open(path, "rb") as raw:
+            packed = cast(io.BufferedReader, raw).peek(2)[:2] == b"\x1f\x8b"
+            stream = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw))) if packed else raw
+            while lines := stream.readlines(_BLOCK):
+                text = b"".join(lines)
+                text.decode("utf-8")
+                yield lines
+                before += len(text)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {before + error.start}); convert it with iconv.") from error
+    except EOFError as error:
+        raise UserError(f"{path} is truncated; make it or fetch it again.") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is no readable gzip file; make it or fetch it again.") from error
+
+
+def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a text file one after the other, without their ends, as `blocks_of_lines` reads them."""
+    return (line.decode("utf-8").rstrip("\r\n") for lines in blocks_of_lines(path) for line in lines)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -1,23 +1,31 @@
 """Time, CPU, peak memory and disk of stages on more and more data, with the exponents of their growth.
 
     tests/bench/run.sh scale --recipe egs/an4/s5 --hours 0.2 1 [--stages train_mono align_si]
+    tests/bench/run.sh scale --recipe egs/an4/s5 --hours 1 10 100 --end-to-end --rows scale.jsonl --plot scale.png
 
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
-align the copies, so that a stage is measured without those before it. make_mfcc reads joined recordings. mkgraph and train_lm have sizes of
-their own: texts of so many thousand words (--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of
-data directories of so many thousand utterances without features (--kutts).
+align the copies, so that a stage is measured without those before it; pack takes copies of its alignment. make_mfcc reads joined
+recordings. mkgraph and train_lm have sizes of their own: texts of so many thousand words (--lm-kwords) over a lexicon of random
+pronunciations (--vocabulary); validate and fix are of data directories of so many thousand utterances without features (--kutts).
 
-Peak memory is that of all processes of a stage together, looked at 20 times a second, and at least that of the largest one; disk is what
+With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
+speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
+first systems are trained on a part of it: so many hours as ON_PART says. With --rows and --work a run that was ended goes on behind the
+last stage that was measured.
+
+Peak memory is that of all processes of a stage together, looked at 5 times a second, and at least that of the largest one; disk is what
 the stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
 logarithms). An hour of features takes 20 MB, an hour of audio 115 MB, the scratch files up to 150 MB. So for 100 h choose a folder with
-room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`.
+room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`, and for 1,000 h cmvn and pack. --rows
+keeps what was measured in a file, to which later runs add; exponents and the plot are of all that is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -26,20 +34,25 @@ import threading
 import time
 import wave
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir, write_spk2utt, write_table
-from pykaldist.io.tables import MatrixWriter, read_lines
+from pykaldist.io.tables import MatrixWriter, read_lines, write_int_vectors
+from pykaldist.report.figures import pyplot, save
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES_AN_HOUR = 360_000
 ARCHIVE = 500  # utterances
 NOISE = 0.05  # standard deviations
+WORDS = 4_000_000  # of a text that are drawn together
+SPEEDS = (0.9, 1.1)  # of the copies' audio
+ON_PART = {"train_mono": 2.0, "train_deltas": 5.0, "train_lda_mllt": 10.0, "train_sat": 10.0}  # hours, end to end
 
 
 @dataclass
@@ -61,7 +74,7 @@ class Watch(threading.Thread):
         self.pid, self.memory, self.scratch, self.over = pid, 0, 0, threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.05):
+        while not self.over.wait(0.2):
             pids = family(self.pid)
             self.memory = max(self.memory, *memory(pids))
             self.scratch = max(self.scratch, sum(nameless(pids).values()))
@@ -162,16 +175,31 @@ def make_features(source: DataDir, folder: Path, hours: float, joined: float) ->
     write_tables(folder, source, utts)
 
 
-def make_audio(source: DataDir, folder: Path, hours: float, joined: float) -> None:
-    """Make a data directory of `hours` of recordings."""
+def copy_alignment(source: DataDir, ali: Path, folder: Path, hours: float, joined: float) -> None:
+    """Make an alignment of what `make_features` makes, of the alignment of the recipe's training data."""
+    labels = dict(AlignmentDir(ali).items())
     folder.mkdir(parents=True)
-    utts, audio = list(copies(source, 3600 * hours, joined)), {}
+    for name in ("final.mdl", "tree", "phones.txt"):
+        shutil.copy(ali / name, folder)
+    (folder / "num_jobs").write_text("1\n")
+    write_int_vectors(folder / "ali.1.gz", ((utt, np.concatenate([labels[part] for part in parts]))
+                                            for utt, _, parts in copies(source, 3600 * hours, joined) if labels.keys() >= set(parts)))
+
+
+def make_audio(source: DataDir, folder: Path, hours: float, joined: float) -> None:
+    """Make a data directory of `hours` of recordings; each speaker of it has a speed of his own."""
+    folder.mkdir(parents=True)
+    utts, audio, rng = list(copies(source, 3600 * hours, joined)), {}, np.random.default_rng(0)
+    speeds: dict[str, float] = {}
     for utt, path in source.wav_scp.items():
         audio[utt], rate = read_audio(path, pipes=True)
-    for utt, _, parts in utts:
+    for utt, speaker, parts in utts:
+        speed = speeds.setdefault(speaker, rng.uniform(*SPEEDS))
+        samples = np.concatenate([audio[part] for part in parts])
+        at = np.arange(0, len(samples) - 1, speed)
         with wave.open(str(folder / f"{utt}.wav"), "wb") as stream:
             stream.setparams((1, 2, rate, 0, "NONE", ""))
-            stream.writeframes(np.concatenate([audio[part] for part in parts]).astype("<i2").tobytes())
+            stream.writeframes(np.interp(at, np.arange(len(samples)), samples).astype("<i2").tobytes())
     write_table(folder / "wav.scp", {utt: str(folder / f"{utt}.wav") for utt, _, _ in utts})
     write_tables(folder, source, utts)
 
@@ -203,15 +231,18 @@ def make_text(path: Path, words: list[str], length: int) -> None:
     """Write `length` words in sentences of 20: half of them one of the word before's 20 usual followers, the others by Zipf's law."""
     rng = np.random.default_rng(1)
     share = 1.0 / (np.arange(len(words)) + 10.0)
-    chosen = rng.choice(len(words), length, p=share / share.sum())
-    usual = rng.random(length) < 0.5
-    follower = rng.integers(0, 20, length)
-    for n in range(1, length):
-        if usual[n]:
-            chosen[n] = (chosen[n - 1] * 7919 + follower[n] * 104_729) % len(words)
     with path.open("w", encoding="utf-8") as stream:
-        for n in range(0, length, 20):
-            stream.write(f"s{n:010d} {' '.join(words[w] for w in chosen[n:n + 20])}\n")
+        for first in range(0, length, WORDS):
+            many = min(WORDS, length - first)
+            chosen, usual, follower = rng.choice(len(words), many, p=share / share.sum()), rng.random(many) < 0.5, rng.integers(0, 20, many)
+            usual[0] = False
+            places = np.arange(many)
+            behind = places - np.maximum.accumulate(np.where(usual, 0, places))  # how many usual ones there are up to each word
+            for n in range(1, int(behind.max()) + 1):
+                now = np.flatnonzero(behind == n)
+                chosen[now] = (chosen[now - 1] * 7919 + follower[now] * 104_729) % len(words)
+            for n in range(0, many, 20):
+                stream.write(f"s{first + n:010d} {' '.join([words[w] for w in chosen[n:n + 20].tolist()])}\n")
 
 
 def exponent(sizes: list[float], values: list[float]) -> float | None:
@@ -228,13 +259,21 @@ class Scale:
         self.args, self.work, self.recipe = args, work, args.recipe.resolve()
         self.source = DataDir(self.recipe / "data/train")
         self.rows: dict[str, list[tuple[float, str, Usage]]] = {}
+        self.before = [json.loads(line) for line in read_lines(args.rows)] if args.rows and args.rows.is_file() else []
+        for row in self.before:
+            self.rows.setdefault(row["stage"], []).append((row["size"], row["unit"], Usage(**row["usage"])))
         for name in ("steps", "utils"):
-            (work / name).symlink_to(ROOT / name)
+            if not (work / name).is_symlink():
+                (work / name).symlink_to(ROOT / name)
 
-    def add(self, stage: str, size: float, unit: str, usage: Usage) -> None:
+    def add(self, stage: str, size: float, unit: str, usage: Usage, of: str = "") -> None:
+        """Note what a stage took; `of` is the folder of an end-to-end run."""
         self.rows.setdefault(stage, []).append((size, unit, usage))
         print(f"{stage:15s} {size:9.4g} {unit:10s} {usage.wall:8.1f} {usage.cpu:8.1f} {usage.memory:8.0f} {usage.scratch:8.1f} "
               f"{usage.disk:8.1f}", flush=True)
+        if self.args.rows:
+            with self.args.rows.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps({"stage": stage, "size": size, "unit": unit, "of": of, "usage": asdict(usage)}) + "\n")
 
     def hours(self, hours: float) -> None:
         """The stages whose size is hours of speech."""
@@ -256,17 +295,80 @@ class Scale:
             "align_lda": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
             "train_sat": (["steps/train_sat.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "tri3"], work / "tri3"),
             "align_fmllr": (["steps/align_fmllr.sh", *jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
-            "pack": (["steps/nnet/pack.sh", work / "data", work / "tri3_ali", work / "store"], work / "store")}
+            "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
+                     work / "store")}
         wanted = [name for name in stages if name in self.args.stages]
         needed = {*wanted, *(NEEDS[name] for name in wanted if name in NEEDS)}
         if needed - {"make_mfcc"}:
             make_features(self.source, work / "data", hours, self.args.joined)
             needed.add("cmvn")
+        if "pack" in needed:
+            copy_alignment(self.source, exp / "tri3_ali", work / "copied_ali", hours, self.args.joined)
         if "make_mfcc" in needed:
             make_audio(self.source, work / "audio", hours, self.args.joined)
         for name, (command, out) in stages.items():
             if name in needed:
                 self.add(name, hours, "h", measure(command, self.work, out))
+        if not self.args.keep:
+            shutil.rmtree(work)
+
+    def end_to_end(self, hours: float) -> None:
+        """All stages one after the other, from `hours` of audio to word error rates on the recipe's test set."""
+        work, recipe, jobs = self.work / f"{hours:g}h_whole", self.recipe, ("--nj", self.args.nj)
+        lang, lang_test, test = recipe / "data/lang", recipe / "data/lang_test", recipe / "data/test"
+        size, done = (self.args.num_leaves, self.args.tot_gauss), list[Usage]()
+        if not (work / "data/spk2utt").is_file():
+            shutil.rmtree(work, ignore_errors=True)
+            make_audio(self.source, work / "data", hours, self.args.joined)
+        utts = len(DataDir(work / "data").utt2spk)
+        before_this = {(row["stage"], row["of"]): Usage(**row["usage"]) for row in self.before}
+
+        def stage(name: str, out: str, *command: object, hours: float = hours) -> None:
+            if (work / out).exists() and (name, str(work)) in before_this:
+                done.append(before_this[name, str(work)])
+                return
+            done.append(measure(list(command), self.work, work / out))
+            self.add(name, hours, "h", done[-1], str(work))
+
+        def part(name: str) -> tuple[Path, float]:
+            """The data that a system is trained on, and its hours."""
+            folder, most = work / f"data_{ON_PART[name]:g}h", ON_PART[name]
+            if most >= hours:
+                return work / "data", hours
+            if not folder.exists():
+                measure(["utils/subset_data_dir.sh", work / "data", round(utts * most / hours), folder], self.work, folder)
+            return folder, most
+
+        stage("make_mfcc", "mfcc", "steps/make_mfcc.sh", *jobs, "--mfcc-config", recipe / "conf/mfcc.conf", work / "data", work / "log",
+              work / "mfcc")
+        stage("cmvn", "cmvn", "steps/compute_cmvn_stats.sh", work / "data", work / "log", work / "cmvn")
+        before = ""
+        for name, exp in (("train_mono", "mono"), ("train_deltas", "tri1"), ("train_lda_mllt", "tri2"), ("train_sat", "tri3")):
+            data, used = part(name)
+            if before:
+                stage(f"align_{before}", f"{before}_ali", "steps/align_si.sh", *jobs, data, lang, work / before, work / f"{before}_ali",
+                      hours=used)
+            stage(name, exp, f"steps/{name}.sh", *jobs, *(size if before else ()), data, lang,
+                  *([work / f"{before}_ali"] if before else []), work / exp, hours=used)
+            before = exp
+        stage("align_fmllr", "tri3_ali", "steps/align_fmllr.sh", *jobs, work / "data", lang, work / "tri3", work / "tri3_ali")
+        stage("mkgraph", "tri3/graph", "utils/mkgraph.sh", lang_test, work / "tri3", work / "tri3/graph")
+        stage("decode_fmllr", "tri3/decode", "steps/decode_fmllr.sh", *jobs, work / "tri3/graph", test, work / "tri3/decode")
+        stage("make_fmllr_feats", "fmllr", "steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali",
+              work / "data-fmllr", work / "data", work / "tri3", work / "log", work / "fmllr")
+        measure(["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3/decode", work / "test-fmllr", test, work / "tri3",
+                 work / "log", work / "fmllr_test"], self.work, work / "fmllr_test")
+        stage("pack", "dnn/store", "steps/nnet/pack.sh", "--cmvn-opts=--norm-means=false", "--store-dtype", "float16", "--cv-percent", 1,
+              work / "data-fmllr", work / "tri3_ali", work / "dnn/store")
+        stage("train", "dnn", "steps/nnet/train.sh", "--device", "cpu", "--hid-layers", 2, "--hid-dim", 256, "--optimizer", "ngsgd",
+              "--schedule", "exponential", "--learn-rate", 0.008, "--final-learn-rate", 0.0008, "--num-epochs", self.args.num_epochs,
+              "--randomizer-size", 1_000_000, work / "dnn/store", work / "dnn")
+        stage("decode", "dnn/decode", "steps/decode.sh", *jobs, "--device", "cpu", work / "tri3/graph", work / "test-fmllr",
+              work / "dnn/decode")
+        self.add("all", hours, "h", Usage(sum(one.wall for one in done), sum(one.cpu for one in done), max(one.memory for one in done),
+                                          max(one.scratch for one in done), sum(one.disk for one in done)))
+        for decoded in ("tri3/decode", "dnn/decode"):
+            print(f"{hours:g} h, {decoded}: {(work / decoded / 'best_wer').read_text().strip()}", flush=True)
         if not self.args.keep:
             shutil.rmtree(work)
 
@@ -314,10 +416,25 @@ class Scale:
                 print(f"{stage:14s} {f'{min(sizes):.3g} to {max(sizes):.3g} {rows[0][1]}':30s} "
                       + " ".join(f"{p:8.2f}" if p is not None else " " * 8 for p in found))
 
+    def plot(self, path: Path) -> None:
+        """Draw memory and CPU time of the stages whose size is hours of speech."""
+        plt = pyplot(path)
+        figure, axes = plt.subplots(1, 2, figsize=(12, 5.5))
+        for axis, name, text in zip(axes, ("memory", "cpu"), ("peak memory of all processes, MB", "CPU, s"), strict=True):
+            for stage, rows in self.rows.items():
+                points = sorted((size, getattr(usage, name)) for size, unit, usage in rows if unit == "h")
+                if len({size for size, _ in points}) > 1:
+                    axis.loglog(*zip(*points, strict=True), marker="o", markersize=3, linewidth=1, label=stage)
+            axis.set_xlabel("hours of speech")
+            axis.set_ylabel(text)
+            axis.grid(True, alpha=0.3)
+        axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        save(plt, figure, path)
 
-NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "pack": "align_fmllr"}
-STAGES = ("make_mfcc", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat", "align_fmllr",
-          "pack", "train_lm", "mkgraph", "validate", "fix")
+
+NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda"}
+STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
+          "align_fmllr", "pack", "train_lm", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
@@ -329,31 +446,40 @@ def main() -> None:
     parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
     parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to measure (default: all)")
+    parser.add_argument("--end-to-end", action="store_true", help="each stage on what the one before has made, from audio to word errors")
+    parser.add_argument("--num-epochs", type=int, default=1, help="epochs of the network's training, end to end (default: 1)")
+    parser.add_argument("--rows", type=Path, help="file with a JSON object a measurement, which this run adds to")
+    parser.add_argument("--plot", type=Path, help="picture to draw of them")
     parser.add_argument("--nj", type=int, default=1, help="jobs (default: 1)")
     parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
     parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
     parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")
-    parser.add_argument("--work", type=Path, help="folder for data and systems, which has to be new (default: a temporary one)")
+    parser.add_argument("--work", type=Path, help="folder for data and systems; new, but for --end-to-end (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="leave them there")
     args = parser.parse_args()
-    if not (args.recipe / "exp/tri3/final.mdl").is_file():
-        raise SystemExit(f"scale.py: ERROR: {args.recipe}/exp/tri3/final.mdl does not exist; run its run.sh --stop-stage 2 first.")
+    needed = args.recipe / ("data/test/cmvn.scp" if args.end_to_end else "exp/tri3/final.mdl")
+    if not needed.is_file():
+        raise SystemExit(f"scale.py: ERROR: {needed} does not exist; run its run.sh --stop-stage {1 if args.end_to_end else 2} first.")
     with contextlib.ExitStack() as stack:
         if args.work:
-            args.work.mkdir(parents=True)
+            args.work.mkdir(parents=True, exist_ok=args.end_to_end)
         work = (args.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         scale = Scale(args, work)
         print("stage                size               wall, s   CPU, s memory,MB scratch,MB disk,MB")
         for hours in args.hours:
-            if set(args.stages) - {"train_lm", "mkgraph", "validate", "fix"}:
+            if args.end_to_end:
+                scale.end_to_end(hours)
+            elif set(args.stages) - {"train_lm", "mkgraph", "validate", "fix"}:
                 scale.hours(hours)
         for kwords in args.lm_kwords:
-            if {"train_lm", "mkgraph"} & set(args.stages):
+            if {"train_lm", "mkgraph"} & set(args.stages) and not args.end_to_end:
                 scale.language(kwords)
         for kutts in args.kutts:
-            if {"validate", "fix"} & set(args.stages):
+            if {"validate", "fix"} & set(args.stages) and not args.end_to_end:
                 scale.tables(kutts)
         scale.exponents()
+        if args.plot:
+            scale.plot(args.plot)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,22 @@ import gzip
 import shutil
 from pathlib import Path
 
+import kaldilm
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pykaldist.decode.arpa import check_arpa, format_lm, grammar
+from pykaldist.decode import arpa as arpa_module
+from pykaldist.decode.arpa import format_lm, grammar
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
+from pykaldist.io.fst_compose import sort_arcs, trimmed
+from pykaldist.io.fstops import remove_eps_local
+from pykaldist.lm import model as model_module
+from pykaldist.lm.arpa import read_ngrams, write_arpa
+from pykaldist.lm.prune import prune
+from pykaldist.lm.smoothing import estimate
 
 ARPA = """comment
 \\data\\
@@ -29,6 +39,8 @@ ngram 2=3
 
 \\end\\
 """
+
+SYMBOLS = {"<eps>": 0, "a": 1, "b": 2, "#0": 3, "<s>": 4, "</s>": 5}
 
 
 @pytest.fixture
@@ -50,6 +62,48 @@ def test_grammar_of_an4_equals_kaldis(golden: Path, shared: Path) -> None:
     assert ours.start == kaldis.start
     for name in ("final", "offset", "ilabel", "olabel", "weight", "nextstate"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(kaldis, name))
+
+
+def of_kaldilm(path: Path, words: Path) -> Fst:
+    """G as kaldilm makes it, which is arpa2fst's code, without states from which one can only back off."""
+    kaldilm.arpa2fst(str(path), f"{path}.fst", disambig_symbol="#0", read_symbol_table=str(words), max_arpa_warnings=0)
+    fst = Fst.read(f"{path}.fst")
+    lone = (np.diff(fst.offset) == 1) & np.isinf(fst.final)
+    fst.ilabel[lone[fst.source] & (fst.ilabel == 3)] = 0
+    fst = trimmed(remove_eps_local(fst))
+    sort_arcs(fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate)
+    return fst
+
+
+def rows(fst: Fst) -> list[tuple[object, ...]]:
+    """The states from the start on, each with its final cost and its arcs; numbered as they are reached."""
+    number: dict[int, int] = {fst.start: 0}
+    found: list[tuple[object, ...]] = []
+    while len(found) < len(number):
+        state, arcs = list(number)[len(found)], []
+        for a in range(fst.offset[state], fst.offset[state + 1]):
+            to = number.setdefault(int(fst.nextstate[a]), len(number))
+            arcs.append((int(fst.ilabel[a]), int(fst.olabel[a]), round(float(fst.weight[a]), 4), to))
+        found.append((round(float(fst.final[state]), 4), *arcs))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abxyz"), min_size=1, max_size=6), min_size=1, max_size=12), st.integers(1, 4),
+       st.sampled_from([0.0, 0.02, 0.3]), st.sampled_from([1, 3, 1 << 20]), st.booleans())
+def test_grammar_is_that_of_kaldilm(tmp_path_factory: pytest.TempPathFactory, text: list[list[str]], order: int, threshold: float,
+                                    block: int, fewer_words: bool) -> None:
+    folder = tmp_path_factory.mktemp("g")
+    model = estimate(text, "abxyz", order, "witten-bell")
+    write_arpa(prune(model, threshold) if threshold else model, folder / "lm")
+    names = "<eps> a b #0 x y <s> </s>" if fewer_words else "<eps> a b #0 x y <s> </s> z"
+    (folder / "words.txt").write_text("".join(f"{word} {i}\n" for i, word in enumerate(names.split())))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arpa_module, "_BLOCK", block)
+        patch.setattr(model_module, "_BLOCK", block)
+        ours = grammar(folder / "lm", folder / "words.txt")[0]
+    assert rows(ours) == rows(of_kaldilm(folder / "lm", folder / "words.txt"))
+    assert len(rows(ours)) == ours.num_states  # all are reached
 
 
 def sentence_cost(fst: Fst, words: list[int]) -> float:
@@ -109,13 +163,13 @@ def test_every_truncation_is_an_error(lang: Path, tmp_path: Path) -> None:
     for length in range(len(ARPA.rstrip()) - 1):
         (tmp_path / "lm").write_text(ARPA[:length])
         with pytest.raises(UserError):
-            check_arpa(tmp_path / "lm", {"a", "b"})
+            read_ngrams(tmp_path / "lm", SYMBOLS)
     (tmp_path / "lm.gz").write_bytes(gzip.compress(ARPA.encode())[:-9])
     with pytest.raises(UserError, match="truncated"):
-        check_arpa(tmp_path / "lm.gz", {"a", "b"})
+        read_ngrams(tmp_path / "lm.gz", SYMBOLS)
     (tmp_path / "lm").write_bytes(b"\\data\\\n\xff")
     with pytest.raises(UserError, match="UTF-8"):
-        check_arpa(tmp_path / "lm", {"a", "b"})
+        read_ngrams(tmp_path / "lm", SYMBOLS)
 
 
 def test_words_without_phones_must_not_make_a_cycle(lang: Path, tmp_path: Path) -> None:

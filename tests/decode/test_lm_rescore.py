@@ -63,6 +63,7 @@ def test_a_sentence_costs_what_the_model_says(tmp_path: Path, text: list[list[st
     model = estimate(text, [*WORDS, "<unk>"], order)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(const_arpa, "FARTHEST", farthest)
+        patch.setattr(const_arpa, "_BLOCK", farthest)
         arpa, words, carpa = files(tmp_path, model)
     asked, fst = ConstArpaLm(carpa), Grammar(grammar(arpa, words)[0], "G.fst")
     for sentence in sentences:

@@ -40,15 +40,30 @@ def test_pages_that_were_released_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(array, expected)
 
 
-def test_released_pages_are_no_memory_of_the_process(tmp_path: Path) -> None:
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def resident() -> int:
+    """The bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+
+def test_released_pages_are_no_memory_of_the_process(tmp_path: Path) -> None:
     array = scratch_array((1 << 23,), np.int64, 0, tmp_path)
     array[:] = 1
     full = resident()
     release(array)
     assert resident() < full - 50_000_000 and array[-1] == 1
+
+
+def test_parts_smaller_than_what_is_read_around_them_do_not_add_up(tmp_path: Path) -> None:
+    rows = RowWriter(0, tmp_path)
+    for _ in range(64):
+        rows.append(np.ones(1 << 18, np.int32))
+    array = rows.array()  # 67 MB
+    before = resident()
+    for first in range(0, len(array), 1200):
+        mine = array[first:first + 1200]
+        assert mine.all()
+        release(mine)
+    assert resident() < before + 10_000_000
 
 
 def test_small_arrays_and_those_without_a_folder_lie_in_memory(tmp_path: Path) -> None:

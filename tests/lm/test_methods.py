@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
+from pykaldist.lm import texts
 from pykaldist.lm.arpa import read_arpa, write_arpa
 from pykaldist.lm.counts import count_ngrams, numbers_of
 from pykaldist.lm.model import NgramModel
@@ -168,13 +170,13 @@ HEAD = ("\\data\\\nngram 1=3\nngram 2=2\n\n\\1-grams:\n-99 <s> -0.3\n-0.5 </s>\n
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("\\data\\", "data", r"lm is no ARPA language model"),
     ("ngram 2=2", "ngram 3=2", r"line 3: expected `ngram 2=COUNT`, found 'ngram 3=2'"),
-    ("ngram 2=2", "ngram 2=3", r"line 13: \\data\\ promises 3 2-grams, and 2 are there"),
+    ("ngram 2=2", "ngram 2=3", r"line 14: \\data\\ promises 3 2-grams, and 2 are there"),
     ("-0.2 a -0.1", "-0.2 a b -0.1", r"line 8: expected a log-probability, 1 words and perhaps a back-off weight, found '-0.2 a b -0.1'"),
     ("-0.2 <s> a", "0.2 <s> a", r"line 11: expected a base-10 log-probability, at most 0, found '0.2'"),
     ("-0.2 <s> a", "-0.2 <s> b", r"line 11: the word 'b' of this 2-gram is not among the unigrams"),
     ("-0.2 a -0.1", "-0.2 a x", r"line 8: expected a back-off weight, found 'x'"),
     ("-0.5 </s>", "-0.5 b", r"the unigrams lack </s>"), ("-0.2 <s> a", "-0.2 a </s>", r"line 12: the 2-gram 'a </s>' is given twice"),
-    ("\\2-grams:", "\\3-grams:", r"line 10: expected \\2-grams:, found '\\\\3-grams:'"),
+    ("\\2-grams:", "\\3-grams:", r"line 10: expected the section \\2-grams:, found '\\\\3-grams:'"),
     ("\\end\\", "", r"expected \\end\\, found 'the end of the file'")])
 def test_errors_of_files_have_a_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "lm"
@@ -183,6 +185,26 @@ def test_errors_of_files_have_a_line(tmp_path: Path, old: str, new: str, message
     path.write_text(HEAD.replace(old, new))
     with pytest.raises(UserError, match=message):
         read_arpa(path)
+
+
+@settings(max_examples=30, deadline=None)
+@given(TEXTS, st.integers(1, 4), st.randoms(use_true_random=False), st.integers(1, 200))
+def test_files_may_have_any_order(tmp_path_factory: pytest.TempPathFactory, text: list[list[str]], order: int, random: Random,
+                                  block: int) -> None:
+    """N-grams are sorted, however they stand in their sections and however much is read at a time."""
+    path = tmp_path_factory.mktemp("lm") / "lm"
+    write_arpa(made(text, [Smoothing()] * order, "uniform"), path)
+    expected = read_arpa(path)
+    head, *sections = path.read_text().split("\n\n")
+    lines = [section.split("\n") for section in sections]
+    path.write_text("\n\n".join([head, *("\n".join([mark, *random.sample(rest, len(rest))]) for mark, *rest in lines)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "_BLOCK", block)
+        found = read_arpa(path)
+    assert found.words == expected.words
+    for one, other in zip(found.orders, expected.orders, strict=True):
+        for name in ("history", "word", "logprob", "backoff"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def test_a_longer_ngram_needs_its_history(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import kaldilm
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
+from pykaldist.lm import counts, model
 from pykaldist.lm.arpa import write_arpa
 from pykaldist.lm.smoothing import FALLBACK_DISCOUNTS, SMOOTHINGS, estimate
 
@@ -157,3 +159,17 @@ def test_script(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "1 of 6 words" in done.stdout
     text = gzip.decompress((tmp_path / "lm.arpa.gz").read_bytes()).decode()
     assert "\tyes <UNK>" in text and "!SIL" not in text
+
+
+@settings(max_examples=30, deadline=None)
+@given(TEXTS, st.integers(2, 4), st.sampled_from(SMOOTHINGS), st.integers(1, 7))
+def test_blocks_give_what_the_whole_gives(text: list[list[str]], order: int, smoothing: str, block: int) -> None:
+    whole = estimate(text, WORDS, order, smoothing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "BLOCK", block)
+        patch.setattr(model, "_BLOCK", block)
+        parts = estimate(text, WORDS, order, smoothing)
+        assert parts.worst_sum() == whole.worst_sum()
+    for one, other in zip(parts.orders, whole.orders, strict=True):
+        for name in ("history", "word", "logprob", "backoff"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
