@@ -13,8 +13,7 @@ Options:
   --ivectors true|false    # give the network online i-vectors, and train it on three speeds (false)
   --cmvn-opts <options>    # of the network's features (without i-vectors "--norm-means=true --norm-vars=false"; with them none, as Vosk needs)
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
-  --ngpu <n>               # workers in training (1)
-  --strategy <name>        # what they exchange (ma)
+  --ngpu <n>, --strategy <name>   # workers in training (1), and what they exchange (ma)
   --seed <n>               # of the network's weights and the order of chunks (0)
   --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 3)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
@@ -37,7 +36,6 @@ if [ "$ivectors" = true ]; then
   heard=exp/nnet3/ivectors_train_sp_hires heard_test=exp/nnet3/ivectors_test_hires
 fi
 dir=${dir:-exp/chain/tdnn$affix} cmvn_opts=${cmvn_opts:---norm-means=$norm --norm-vars=false}
-
 want() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]; }
 
 if want 0 && [ $train = train_sp ]; then
