@@ -19,6 +19,9 @@ DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or n
 MOST_NAMED = 8  # processes in a sentence
 
 
+MADE = "what makes it, a recipe's ./run.sh --dry-run true prints"  # of a file that a stage makes
+
+
 class UserError(Exception):
     """An error that the user can mend: bad input, a bad option, a missing file.
 
@@ -126,7 +129,7 @@ def os_error_sentence(error: OSError) -> str:
     if error.errno in (errno.EFBIG, errno.EDQUOT):
         return f"a limit on file size or disk quota was reached while writing{where}; raise it and run the same command again."
     if error.errno == errno.ENOENT:
-        return f"{error.filename} does not exist; check the path, or run the stage that makes it."
+        return f"{error.filename} does not exist; check the path; {MADE}."
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"no permission for{where}; check its owner and mode."
     if error.errno in (errno.EMFILE, errno.ENFILE):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.tables import MatrixReader, read_map
 
@@ -19,6 +20,8 @@ PER_RECORDING = ("wav.scp", "reco2speed", "reco2vol", "reco2dur", "reco2file_and
 PER_SPEAKER = ("spk2utt", "cmvn.scp", "spk2gender")
 PER_UTTERANCE = ("segments", "text", "utt2spk", "feats.scp", "vad.scp", "utt2dur", "utt2num_frames", "utt2uniq", "utt2lang")
 TABLES = PER_RECORDING + PER_SPEAKER + PER_UTTERANCE  # by what a table's keys are
+MAKERS = {"feats.scp": "steps/make_mfcc.sh", "cmvn.scp": "steps/compute_cmvn_stats.sh", "utt2dur": "utils/data/get_utt2dur.sh",
+          "utt2num_frames": "utils/data/get_utt2num_frames.sh"}  # the script that makes a table
 
 
 def pipe_command(source: str) -> str | None:
@@ -63,7 +66,8 @@ class DataDir:
     def table(self, name: str) -> dict[str, str]:
         """Read a table of two columns: key -> rest of the line."""
         if not self.has(name):
-            raise UserError(f"{self.path / name} does not exist; run the stage that makes it.")
+            made = f"make it first: {MAKERS[name]} {shlex.quote(str(self.path))}" if name in MAKERS else MADE
+            raise UserError(f"{self.path / name} does not exist; {made}.")
         return read_map(self.path / name)
 
     @cached_property

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.feats.ivector_dir import EXTRACTOR_ID, IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.chunk_store import ChunkStore
@@ -82,7 +82,7 @@ class Preparation:
                  read_lattices: Callable[[Path], Iterable[tuple[str, PhoneLattice]]] | None = None) -> None:
         for folder, name in ((data, "feats.scp"), (tree_dir, "tree"), (tree_dir, "final.mdl"), (exp, "configs/final.config")):
             if not (folder / name).is_file():
-                raise UserError(f"{folder / name} does not exist; run the stage that makes it.")
+                raise UserError(f"{folder / name} does not exist; {MADE}.")
         self.data, self.tree_dir, self.ali_dir, self.exp = DataDir(data), tree_dir, ali, exp
         self.options, self.lm_options, self.read_lattices = options, phone_lm, read_lattices
         self.store = exp / "store"
