@@ -1,11 +1,12 @@
 """Simulated epochs of thousands of workers: events, CPU time of an event, memory, by strategy and number of workers.
 
     tests/bench/run.sh simulator [--strategies "asgd,adpsgd --pattern random-ring"] [--ngpus 64,512,4096] [--minibatches 60]
-        [--link BYTES/S,SECONDS] [--failures-every SECONDS]
+        [--link BYTES/S,SECONDS] [--failures-every SECONDS] [--by-node]
 
 An epoch without data or arithmetic (`parallel/planning/dry_run.py`) on nodes like those of v100-ethernet, as many as the workers need.
-Minibatches' times vary. --link is between nodes. With --failures-every a worker dies after each so many simulated seconds, in strategies
-that go on without; workers in step are elastic jobs then. Each row is a process of its own, on one thread.
+Minibatches' times vary. --link is between nodes; with --by-node sums go within each node first, then between the nodes. With
+--failures-every a worker dies after each so many simulated seconds, in strategies that go on without; workers in step are elastic jobs
+then. Each row is a process of its own, on one thread.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--minibatches", type=int, default=60, help="of a worker in the epoch")
     parser.add_argument("--link", default="", help="bandwidth in bytes/s and latency in seconds, between nodes; those of v100-ethernet")
     parser.add_argument("--failures-every", type=float, default=0.0, help="simulated seconds from one failure to the next; 0: none")
+    parser.add_argument("--by-node", action="store_true", help="sums in two levels")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -60,7 +62,8 @@ def measured(name: str, ngpu: int, args: argparse.Namespace) -> dict[str, float]
     cluster = Cluster.read("v100-ethernet")
     between = Link(*map(float, args.link.split(","))) if args.link else cluster.between
     compute = dataclasses.replace(cluster.compute, spread=SPREAD)
-    cluster = dataclasses.replace(cluster, nodes=max(1, ngpu // cluster.devices), between=between, compute=compute, sources={})
+    cluster = dataclasses.replace(cluster, nodes=max(1, ngpu // cluster.devices), between=between, compute=compute, sources={},
+                                  by_node=args.by_node)
     one = make_strategy(strategy, options)
     if args.failures_every and (one.fault_tolerant if one.independent else not one.inelastic()):
         deaths = [Failure(2 * k, k * args.failures_every) for k in range(1, ngpu // 2)]  # not rank 0, which may have a parameter server

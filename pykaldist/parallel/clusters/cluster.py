@@ -150,8 +150,9 @@ class Cluster:
     """A cluster of `nodes` nodes with `devices` devices each: so many workers do not share a device.
 
     `within` links the devices of a node, `between` those of different nodes. Without `within`, `between` is used for both. Where an
-    `allreduce` was measured, it is used in place of what the links would give. `slow`: worker -> factor on the time of its minibatches.
-    `slow`, `pauses`, `failures` and `joins` are for simulations; predictions do not use them.
+    `allreduce` was measured, it is used in place of what the links would give. `by_node`: all-reduces go as with --hierarchical-allreduce
+    true, within each node first, then between the nodes. `slow`: worker -> factor on the time of its minibatches. `slow`, `pauses`,
+    `failures` and `joins` are for simulations; predictions do not use them.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Cluster:
     within: Link | None = None
     between: Link | None = None
     allreduce: Allreduce | None = None
+    by_node: bool = False
     sources: dict[str, str] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
@@ -198,7 +200,7 @@ class Cluster:
             owner = getattr(self, part) if part else self
             for f in dataclasses.fields(owner) if owner is not None else ():
                 value = getattr(owner, f.name)
-                if isinstance(value, int | float) and value != f.default:
+                if isinstance(value, int | float) and not isinstance(value, bool) and value != f.default:
                     found[f"{part}.{f.name}".lstrip(".")] = value
         if self.compute.work_bandwidth:
             found["compute.work_bandwidth"] = len(self.compute.work_bandwidth)
@@ -234,4 +236,4 @@ def shipped() -> list[str]:
 def _without_empty(part: dict[str, Any]) -> dict[str, Any]:
     """A dictionary without what is None or empty, and with lists in place of tuples."""
     return {k: _without_empty(v) if isinstance(v, dict) else list(v) if isinstance(v, tuple) else v
-            for k, v in part.items() if v not in (None, (), {})}
+            for k, v in part.items() if v is not False and v not in (None, (), {})}

@@ -16,11 +16,14 @@ import numpy as np
 from scipy.stats import norm
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.clusters.cluster import Cluster, Compute, Workload
+from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 
 
 def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
-    """Seconds of an all-reduce of `size` bytes between `workers` workers, each with a device of its own."""
+    """Seconds of an all-reduce of `size` bytes between `workers` workers, each with a device of its own.
+
+    It is one ring of all, or, `by_node`, a ring within each node, one between a device of each, and a broadcast back within the nodes.
+    """
     if workers == 1:
         return 0.0
     table = cluster.allreduce
@@ -32,6 +35,16 @@ def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
         links.add(cluster.within or cluster.between)
     if None in links:
         raise UserError(f"cluster {cluster.name} has {cluster.devices} devices a node and no link within it; give its bandwidth (within).")
+    within = cluster.within or cluster.between
+    if cluster.by_node and cluster.between and within and 1 < nodes < workers:
+        of_node = min(cluster.devices, workers)
+        back = math.ceil(math.log2(of_node)) * (within.latency + size / within.bandwidth)
+        return _ring_seconds({within}, of_node, size) + _ring_seconds({cluster.between}, nodes, size) + back
+    return _ring_seconds(links, workers, size)
+
+
+def _ring_seconds(links: set[Link | None], workers: int, size: float) -> float:
+    """Seconds of an all-reduce in a ring whose every step takes as long as its slowest link."""
     return 2 * (workers - 1) * max(link.latency + size / (workers * link.bandwidth) for link in links if link)
 
 

@@ -145,6 +145,18 @@ def test_an_allreduce_takes_as_long_as_its_steps(nodes, devices, workers):
     assert allreduce_seconds(cluster, workers, 4e6) == pytest.approx(ring(workers, links, 4e6))
 
 
+@pytest.mark.parametrize(("devices", "workers"), [(2, 8), (4, 16), (8, 64)])
+def test_an_allreduce_node_by_node_has_three_parts(devices, workers):
+    within, between = Link(5e9, 1e-6), Link(12.5e6, 0.05)
+    cluster = dataclasses.replace(CLUSTER, nodes=workers // devices, devices=devices, within=within, between=between)
+    nodes, by_node = workers // devices, dataclasses.replace(cluster, by_node=True)
+    back = (devices - 1).bit_length() * (1e-6 + 4e6 / 5e9)
+    expected = ring(devices, [within] * devices, 4e6) + ring(nodes, [between] * nodes, 4e6) + back
+    assert allreduce_seconds(by_node, workers, 4e6) == pytest.approx(expected)
+    assert expected < allreduce_seconds(cluster, workers, 4e6)
+    assert allreduce_seconds(by_node, devices, 4e6) == allreduce_seconds(cluster, devices, 4e6)  # of one node
+
+
 def test_a_measured_allreduce_goes_first():
     cluster = dataclasses.replace(CLUSTER, allreduce=Allreduce(1000, {"4": 3.0}))
     assert allreduce_seconds(cluster, 4, 500) == 1.5
