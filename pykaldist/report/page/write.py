@@ -96,7 +96,7 @@ def content(roots: Sequence[Path], found: Sequence[System], trained: Sequence[Ru
     results = [_system(system, aligned, sets[place] if place is not None else None, place, symbols, options)
                for system, aligned, place in zip(found, alignments, places, strict=True)]
     page = {
-        "title": " and ".join(_title(root) for root in roots), "made": time.strftime("%Y-%m-%d %H:%M %Z"),
+        "title": title(roots), "made": time.strftime("%Y-%m-%d %H:%M %Z"),
         "version": pykaldist.__version__, "runs": [_run(run) for run in trained],
         "differences": differing_options([run for run in trained if run.config]) if len(trained) > 1 else [],
         "systems": results, "beside": systems.beside_others(found), "sets": [_test_set(one) for one in sets], "symbols": symbols.list(),
@@ -106,9 +106,12 @@ def content(roots: Sequence[Path], found: Sequence[System], trained: Sequence[Ru
     return page
 
 
-def _title(root: Path) -> str:
-    """A folder's name with those above that say what it is, as prompts/s5/exp."""
-    return os.path.join(*root.resolve().parts[-3:])
+def title(roots: Sequence[Path]) -> str:
+    """A folder's name with those above that say what it is, as prompts/s5/exp; several of one folder as prompts/s5/exp: tri1, dnn."""
+    whole = [root.resolve() for root in roots]
+    if len(whole) > 1 and len({root.parent for root in whole}) == 1:
+        return f"{os.path.join(*whole[0].parts[-4:-1])}: {', '.join(root.name for root in whole)}"
+    return " and ".join(os.path.join(*root.parts[-3:]) for root in whole)
 
 
 def _set_of(system: System, aligned: dict[str, Pairs], sets: list[TestSet], given: Sequence[DataDir]) -> int:

@@ -23,7 +23,7 @@ from pykaldist.report.page.options import PageOptions
 from pykaldist.report.page.phones import phone_pairs
 from pykaldist.report.page.sound import encoded, sounds
 from pykaldist.report.page.systems import by_group, by_length, confusions, read_alignments
-from pykaldist.report.page.write import Symbols, write_page
+from pykaldist.report.page.write import Symbols, title, write_page
 
 
 def data_of(page: Path) -> dict[str, Any]:
@@ -255,3 +255,10 @@ def test_phone_confusions_of_the_page(shown: dict[str, Any], experiment: Path) -
     assert confused and all(ref != hyp and count > 0 for ref, hyp, count in confused)
     assert not any(phone.endswith(("_B", "_E", "_I", "_S")) or phone == "SIL" for row in confused for phone in row[:2])
     assert sum(row[2] for row in confused) >= wide["errors"] / 2
+
+
+def test_a_page_is_named_as_its_folders(tmp_path):
+    one, other = tmp_path / "an4" / "s5" / "exp" / "tri1", tmp_path / "an4" / "s5" / "exp" / "dnn"
+    assert title([one.parent]) == "an4/s5/exp" and title([one]) == "s5/exp/tri1"
+    assert title([one, other]) == "an4/s5/exp: tri1, dnn"
+    assert title([one.parent, tmp_path / "wsj" / "s5" / "exp" / "tri1"]) == "an4/s5/exp and s5/exp/tri1"
