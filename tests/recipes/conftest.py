@@ -40,7 +40,7 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]
     return make
 
 
-@pytest.fixture(params=["tones", pytest.param("hour", marks=pytest.mark.slow)])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in ("tones", "hour")])
 def speech(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A minute of words that are tones, or an hour of AN4: the folder that layouts are made of, whose name tells which."""
     folder = tmp_path / request.param
