@@ -33,7 +33,7 @@ def needed(pyproject: Path = PYPROJECT) -> dict[str, str]:
         assert listed is not None, f"{pyproject} has no dependencies"
         lines = re.findall(r'"(.*?)"', listed[1])
     else:
-        lines = importlib.metadata.requires("pykaldist") or []
+        lines = [line for line in importlib.metadata.requires("pykaldist") or [] if "extra ==" not in line]
     return {name: oldest for line in lines for name, oldest in re.findall(r"^([\w.-]+)(?:>=([\d.]+))?", line)}
 
 

@@ -32,6 +32,7 @@ ALLOWED = {
     ("programs/table.py", "import_module"): "a program's module, by the table beside it",
     ("io/text_tools/run.py", "__import__"): "a tool's module, by the table of tools",
     ("io/corpora/debian.py", "subprocess.run"): "apt-get, with words of our own",
+    ("io/corpora/packages.py", "subprocess.run"): "sph2pipe, with a file of the corpus",
     ("io/corpora/fetch.py", "subprocess.Popen"): "git, with an address and a commit of our own",
     ("jobs/cluster.py", "os.system"): "qdel or scancel, with a number",
     ("report/doctor.py", "subprocess.run"): "sinfo and qstat, with words of our own",

@@ -17,6 +17,7 @@ from trained import launches_of_minibatches
 
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.lstm import LstmOptions
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 
 SMALL = {"dnn": gpu_check.NETWORKS["dnn"]}
 
@@ -72,7 +73,7 @@ def test_which_fabrics_are_possible(monkeypatch):
 def test_parity(cuda, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check, "NETWORKS", SMALL)
     rows = list(gpu_check.parity(tmp_path, "cuda:0"))
-    assert len(rows) == 3 and all(row.good for row in rows), rows
+    assert len(rows) == len(FRAME_OPTIMIZERS) + 1 and all(row.good for row in rows), rows
     trained = gpu_check.train
     monkeypatch.setattr(gpu_check, "train", lambda store, exp, *options: trained(store, exp, *options) * (1 + 1e-6 * ("cuda:0" in options)))
     assert not any(row.good for row in gpu_check.parity(tmp_path, "cuda:0") if "parameters" in row.what)

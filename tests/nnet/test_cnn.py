@@ -21,6 +21,7 @@ from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.optimizer import STATISTICS_FRAMES
+from pykaldist.optim.adam import Adam
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 
 FRAMES, BANDS, CHANNELS = 5, 12, 3
@@ -119,10 +120,10 @@ def test_shipped_sums_make_the_statistics_of_all_workers_data(name):
     """As ssgd does it: gradients summed, one step for all frames. The same moments as of one worker with all the data."""
     first = make(batch_norm=True)[0]
     index = next(i for i, c in enumerate(first.components) if isinstance(c, BatchNorm))
-    moments = []
+    moments, momentum = [], {} if issubclass(FRAME_OPTIMIZERS[name][1], Adam) else {"momentum": 0.5}
     for workers in (1, 4):
         model, _ = make(batch_norm=True)
-        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS[name][0](momentum=0.5))
+        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS[name][0](**momentum))
         total = torch.zeros_like(model.params)
         for x in parts_of(40, workers):
             gradient = torch.empty_like(total)

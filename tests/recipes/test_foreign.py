@@ -96,7 +96,8 @@ def test_its_own_score_sh_is_run_or_else_the_projects(foreign):
     (recipe / "local/score.sh").unlink()
     (recipe / "local/score.sh").symlink_to("../steps/score_kaldi.sh")
     done = run(scored)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1] == "score.sh: ERROR: data/text does not exist."
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == \
+        "score.sh: ERROR: data/text does not exist; the recipe's stages print what makes it: ./run.sh --dry-run true"
 
 
 def test_a_foreign_script_takes_options_and_says_nothing_of_its_copyright(foreign):

@@ -34,7 +34,7 @@ def test_whole_recipe(make_recipe, shared, recording_python, monkeypatch):
     # What a newcomer sees: the seconds of each step, no bar, and three commands to try next, of which one takes any recording.
     assert re.search(r"^ +\d+\.\d s  train_mono\.sh: +11 pdfs, ", done.stdout, re.MULTILINE)
     assert "it/s" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
-    next_commands = re.findall(r"^  (\S+\.sh .*?)(?:  +#.*)?$", done.stdout, re.MULTILINE)
+    next_commands = re.findall(r"^  (\./run\.sh .*?|\S*pykaldist transcribe .*?)(?:  +#.*)?$", done.stdout, re.MULTILINE)
     assert next_commands[:2] == ["./run.sh --stage 5 --ngpu 32", "./run.sh --stage 5 --ngpu 4 --strategy easgd"]
     said = subprocess.run(next_commands[-1], shell=True, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
     utt = os.path.basename(said[0]).split(".")[0]

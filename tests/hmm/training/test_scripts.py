@@ -72,8 +72,8 @@ def test_failures_are_one_sentence(root: Path, work: Path) -> None:
     assert lang.stderr == ("pykaldist prepare-lang: ERROR: dict/lexicon.txt, line 2: a has the phone X, which is neither in "
                            "silence_phones.txt nor in nonsilence_phones.txt.\n")
     mono = bash(root, "train_mono.sh data lang exp/mono", work)
-    assert mono.returncode == 1 and mono.stderr == ("train_mono.sh: ERROR: lang/L.fst does not exist; run the stage that makes "
-                                                    "it.\n")
+    assert mono.returncode == 1 and mono.stderr == ("train_mono.sh: ERROR: lang/L.fst does not exist; make it first: "
+                                                    "utils/prepare_lang.sh data/local/dict '<UNK>' data/local/lang lang\n")
     write_dict(work / "dict")
     bash(root, "prepare_lang.sh dict '<UNK>' tmp lang", work)
     (work / "data/feats.scp").write_text("".join((work / "data/feats.scp").read_text().splitlines(True)[1:]))
