@@ -22,8 +22,8 @@ class Corpus:
 
     Without `train_feats` and `test_feats`, archives, the data directories have features of their own. `cv_utts` lists the held-out
     utterances. The language model weight is fixed, for the best one of each training would be chosen by the test set. Networks that start
-    from others with lattices need `lang`. Of chain models `tree` and `configs` are the tree and the network, and `chain` has those options of
-    steps/nnet3/chain/train.py that all trainings have; the options of cells are those of that script, and nothing is packed.
+    from others with lattices need `lang`. Of chain models `tree` and `configs` are the tree and the network, and `chain` has those options
+    of steps/nnet3/chain/train.py that all trainings have; the options of cells are those of that script, and nothing is packed.
     """
 
     about: str
@@ -61,7 +61,8 @@ def read_corpora(path: Path) -> dict[str, Corpus]:
 
 def missing(spec: Corpus, source: Path) -> list[str]:
     """What a corpus's folder should have, and has not."""
-    paths = (spec.train, spec.test, spec.ali, spec.graph, spec.train_feats, spec.test_feats, spec.cv_utts, spec.lang, spec.tree, spec.configs)
+    paths = (spec.train, spec.test, spec.ali, spec.graph, spec.train_feats, spec.test_feats, spec.cv_utts, spec.lang, spec.tree,
+             spec.configs)
     return [path for path in paths if path and not (source / path).exists()]
 
 

@@ -61,13 +61,13 @@ def _named(kind: str, shape: Sequence[str], trial: Trial, exp: Path) -> Path:
 def _dbn(shape: Sequence[str], trial: Trial, corpus: Prepared, exp: Path) -> str:
     """The RBMs that a training of this shape and seed starts from."""
     made = _named("dbn", shape, trial, exp)
-    run_verbs(exp / "log" / f"{made.name}.log", ["pretrain-dbn", "--device", "cpu", "--num-threads", "1", *_seeds(trial), *shape, corpus.store,
-                                                 made])
+    run_verbs(exp / "log" / f"{made.name}.log", ["pretrain-dbn", "--device", "cpu", "--num-threads", "1", *_seeds(trial), *shape,
+                                                 corpus.store, made])
     return str(made)
 
 
 def _lattices(shape: Sequence[str], trial: Trial, corpus: Prepared, exp: Path) -> str:
-    """The network of cross-entropy that sequence training of this shape and seed starts from, and its lattices: the options that name them."""
+    """The network of cross-entropy that sequence training of this shape and seed starts from, and its lattices, as options."""
     if not corpus.spec.lang:
         raise UserError(f"{trial.corpus} names no lang in corpora.json; sequence training needs one to make lattices.")
     made, data = _named("lattices", shape, trial, exp), corpus.source / corpus.spec.train

@@ -28,7 +28,8 @@ Moment = tuple[int, int]  # updates and epochs done
 TRAINER_FORM: dict[str, Any] = {"workers": 0, "living": [], "epoch": 0, "history": "", "accepted": torch.empty(0), "seconds": 0.0,
                                 "schedule": {}, "host": {}, "divergence": Detector().state_dict(), "best": {}, "last": {},
                                 "average": torch.empty(0)}
-WORKER_FORM: dict[str, Any] = {"worker": {}, "strategy": {}, "detector": {"frames": 0, "totals": [], "found": []}, "average": torch.empty(0)}
+WORKER_FORM: dict[str, Any] = {"worker": {}, "strategy": {}, "detector": {"frames": 0, "totals": [], "found": []},
+                               "average": torch.empty(0)}
 
 
 def copied(state: Any) -> Any:

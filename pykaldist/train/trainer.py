@@ -64,8 +64,8 @@ class TrainerOptions:
 
     checkpoint_minutes: float = option(5.0, "minutes between checkpoints within an epoch")
     keep_checkpoints: int = option(2, "checkpoints kept")
-    ema_decay: float = option(0.0, "decay an update of a moving average of the model, which is the result; 0.999 has the last thousand or so "
-                                   "(0: the last model is)")
+    ema_decay: float = option(0.0, "decay an update of a moving average of the model, which is the result; 0.999 has the last thousand or "
+                                   "so (0: the last model is)")
     log_to: str = option("", "programs that get the curves too: tensorboard, mlflow and wandb, with commas between; their packages are not "
                              "installed by default")
 
@@ -269,7 +269,8 @@ class Trainer:
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
-            **{f"averaged_cv_{name}": value for name, value in averaged.items()}, "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
+            **{f"averaged_cv_{name}": value for name, value in averaged.items()}, "accepted": accepted,
+            "seconds": {**seconds, "total": total + self.seconds_before},
             "time": host.time, "disagreement": host.disagreement, **notes})
         self._write_history()
         for writer in self._writers:
@@ -427,7 +428,8 @@ class Trainer:
     def _state_of(self, rank: int) -> dict[str, Any]:
         """The states of a worker of this process, and of its strategy."""
         index = rank - self.host.ranks.start
-        return {"worker": self.workers[index].state_dict(), "strategy": self.strategies[index].state_dict(), **self.averages.state_of(index)}
+        return {"worker": self.workers[index].state_dict(), "strategy": self.strategies[index].state_dict(),
+                **self.averages.state_of(index)}
 
     def _join(self, rank: int, state: dict[str, Any]) -> Coroutine[Any, Any, None]:
         """Make a worker of this process join an elastic job within an epoch, with the states of another worker; its work in the epoch."""
@@ -530,7 +532,8 @@ class Trainer:
         """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""
         return {"workers": self.host.size, "living": list(self.host.living), "epoch": self.epoch, "history": json.dumps(self.history),
                 "accepted": self.accepted, "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
-                "divergence": self.detector.state_dict(), "best": self.best.state_dict(), "last": self.last.state_dict(), "average": self.averages.accepted}
+                "divergence": self.detector.state_dict(), "best": self.best.state_dict(), "last": self.last.state_dict(),
+                "average": self.averages.accepted}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]

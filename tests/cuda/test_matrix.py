@@ -81,7 +81,8 @@ def check(cuda: EmulatedCuda, make_store, make_denlats, folder, monkeypatch, net
         lattices = ["--denlats", str(make_denlats(folder / "denlats", FrameStore(store / "train"), FrameStore(store / "dev")))]
     (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
     options = ["--nnet", network, *(WHOLE | FRAMES if objective in AS_THEY_ARE else NETWORKS)[network], "--objective", objective,
-               "--optimizer", optimizer, *lattices, *([] if optimizer in ADAMS else ["--momentum", "0.3"]), "--schedule", "exponential", "--learn-rate", "0.01",
+               "--optimizer", optimizer, *lattices, *([] if optimizer in ADAMS else ["--momentum", "0.3"]),
+               "--schedule", "exponential", "--learn-rate", "0.01",
                "--num-epochs", "2", *workers(strategy, folder)]
     with waits_of_steps(cuda) as waits:
         recorded = train(store, folder / "recorded", *options)

@@ -20,8 +20,8 @@ from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.objective import CrossEntropy
-from pykaldist.optim.optimizer import STATISTICS_FRAMES
 from pykaldist.optim.adam import Adam
+from pykaldist.optim.optimizer import STATISTICS_FRAMES
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 
 FRAMES, BANDS, CHANNELS = 5, 12, 3

@@ -51,12 +51,14 @@ def train(optimizer: Optimizer, those: list[Minibatch], shipped: bool = False) -
 @pytest.mark.parametrize("options", [{}, {"beta1": 0.5, "beta2": 0.9, "epsilon": 0.1}, {"l2_penalty": 0.2}])
 def test_adam_equals_torch(options: dict[str, float], shipped: bool) -> None:
     own = Adam(a_learner(), AdamOptions(**options))
-    weights, biases = (torch.cat([torch.full((view.numel(),), float((view.dim() > 1) == flat)) for views in own.model.views(own.model.params)
-                                  for view in views]).bool() for flat in (True, False))
+    views = [view for views in own.model.views(own.model.params) for view in views]
+    weights, biases = (torch.cat([torch.full((view.numel(),), float((view.dim() > 1) == flat)) for view in views]).bool()
+                       for flat in (True, False))
     parts = [own.model.params[which].clone().requires_grad_() for which in (weights, biases)]
     # torch's weight decay comes before the step and is a rate an update; ours is one a frame
     theirs = torch.optim.AdamW([{"params": parts[:1], "weight_decay": options.get("l2_penalty", 0.0) * FRAMES},
-                                {"params": parts[1:], "weight_decay": 0.0}], RATE, (own.options.beta1, own.options.beta2), own.options.epsilon)
+                                {"params": parts[1:], "weight_decay": 0.0}], RATE, (own.options.beta1, own.options.beta2),
+                               own.options.epsilon)
     for _, gradient in train(own, minibatches(), shipped):
         for part, which in zip(parts, (weights, biases), strict=True):
             part.grad = gradient[which] / FRAMES
@@ -65,7 +67,8 @@ def test_adam_equals_torch(options: dict[str, float], shipped: bool) -> None:
         assert torch.allclose(own.model.params[which], part.detach(), atol=1e-12)
 
 
-def muon_by_decompositions(those: list[tuple[Tensor, Tensor]], shapes: list[tuple[slice, tuple[int, int]]], momentum: float) -> list[np.ndarray]:
+def muon_by_decompositions(those: list[tuple[Tensor, Tensor]], shapes: list[tuple[slice, tuple[int, int]]],
+                           momentum: float) -> list[np.ndarray]:
     """The moves of hidden weights, from their gradients."""
     moves = []
     for part, shape in shapes:
@@ -129,8 +132,10 @@ def test_a_learning_rate_coefficient_is_a_rate_of_its_own(kind: type[Optimizer],
 
 
 @pytest.mark.parametrize(("kind", "options", "sentence"), [
-    (AdamOptions, {"momentum": 0.9}, "--momentum 0.9 is for SGD and NG-SGD"), (AdamOptions, {"beta2": 1.0}, "--beta2 1.0 is outside"),
-    (AdamOptions, {"epsilon": 0.0}, "--epsilon 0 is not positive"), (MuonOptions, {"muon_momentum": 1.0}, "--muon-momentum 1.0 is outside")])
+    (AdamOptions, {"momentum": 0.9}, "--momentum 0.9 is for SGD and NG-SGD"),
+    (AdamOptions, {"beta2": 1.0}, "--beta2 1.0 is outside"),
+    (AdamOptions, {"epsilon": 0.0}, "--epsilon 0 is not positive"),
+    (MuonOptions, {"muon_momentum": 1.0}, "--muon-momentum 1.0 is outside")])
 def test_options_without_meaning_are_refused(kind: type[AdamOptions], options: dict[str, float], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         kind(**options)

@@ -17,8 +17,8 @@ from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
-from pykaldist.optim.cd import Cd, CdOptions
 from pykaldist.optim.adam import Adam
+from pykaldist.optim.cd import Cd, CdOptions
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 
 BF16 = torch.bfloat16

@@ -69,7 +69,8 @@ def test_cells_of_a_seed_share_a_network_and_its_lattices(tmp_path: Path, made: 
 
 def test_sequence_training_needs_a_language(tmp_path: Path, made: Made) -> None:
     ready = corpus(tmp_path)
-    ready = Prepared(Corpus("", "data/train", "data/test", "exp/ali", "exp/graph", "", ""), ready.source, ready.store, ready.test, ready.graph)
+    ready = Prepared(Corpus("", "data/train", "data/test", "exp/ali", "exp/graph", "", ""), ready.source, ready.store, ready.test,
+                     ready.graph)
     with pytest.raises(UserError, match=r"toy names no lang in corpora\.json"):
         starts.training(Trial("toy", SEQUENCE, 0), ready, tmp_path / "exp", tmp_path / "exp" / "folder")
 

@@ -62,7 +62,8 @@ def test_a_training_ends_with_its_average_and_trains_as_without(make_store, tmp_
                "--schedule", "exponential", "--num-epochs", "3", "--fabric", "virtual", *words]
     for name, more in (("plain", []), ("averaged", ["--ema-decay", "0.9"])):
         assert main(["train", *options, *more, str(store), str(tmp_path / name)]) == 0
-    plain, averaged = ([json.loads(line) for line in (tmp_path / name / "history.jsonl").read_text().splitlines()] for name in ("plain", "averaged"))
+    plain, averaged = ([json.loads(line) for line in (tmp_path / name / "history.jsonl").read_text().splitlines()]
+                       for name in ("plain", "averaged"))
     assert [line["cv_loss"] for line in plain] == [line["cv_loss"] for line in averaged]
     assert all("averaged_cv_loss" in line for line in averaged) and "averaged_cv_loss" not in plain[0]
     one, other = (container.load(tmp_path / name / "final.pt")["params"] for name in ("plain", "averaged"))

@@ -52,8 +52,8 @@ def test_numbers_are_all_that_are_given():
 def test_what_is_written_is_read_again(tmp_path):
     link = Link(1e9, 1e-5)
     cluster = Cluster("ours", "two of them", 2, 2, Workload("4-8x1-2", 58, 16, 1000, 10, 1.5),
-                      Compute(0.5, 0.4, 0.1, 0.01, True, 0.1, 3.0, 2e9, {"quantising": 3e8}, 0.3), link, link, Allreduce(232, {"4": 0.25}), True,
-                      {"between": "guessed", "compute.spread": "guessed"}, {"3": 4.0}, (Pause(1, 2.0, 3.0), Pause(0, 2.5, 1.0)))
+                      Compute(0.5, 0.4, 0.1, 0.01, True, 0.1, 3.0, 2e9, {"quantising": 3e8}, 0.3), link, link, Allreduce(232, {"4": 0.25}),
+                      True, {"between": "guessed", "compute.spread": "guessed"}, {"3": 4.0}, (Pause(1, 2.0, 3.0), Pause(0, 2.5, 1.0)))
     cluster.write(tmp_path / "c.json")
     assert Cluster.read(tmp_path / "c.json") == cluster
     least = Cluster("one", "", 1, 1, Workload("x", 1, 1, 1), Compute(1.0))
