@@ -56,17 +56,17 @@ class Adam(Optimizer):
     def _update(self, gradient: Tensor, frames: Factor) -> None:
         gradient.div_(frames)
         self.count.add_(1.0)
-        self._turn(gradient)
+        self._to_direction(gradient)
         if self._coefs is not None:
             gradient.mul_(self._coefs)
         super()._update(gradient, frames)
 
-    def _turn(self, gradient: Tensor) -> None:
+    def _to_direction(self, gradient: Tensor) -> None:
         """Put the direction u of the update in the place of the mean gradient."""
-        self._turn_part(gradient, slice(None))
+        self._direction_of(gradient, slice(None))
 
-    def _turn_part(self, gradient: Tensor, part: slice) -> None:
-        """Do so in a part of it."""
+    def _direction_of(self, gradient: Tensor, part: slice) -> None:
+        """Put Adam's direction in the place of a part of the mean gradient."""
         o, (mean, square), g = self.options, self.means[:, ..., part], gradient[..., part]
         mean.lerp_(g, 1.0 - o.beta1)
         square.mul_(o.beta2).addcmul_(g, g, value=1.0 - o.beta2)

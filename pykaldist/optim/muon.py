@@ -22,6 +22,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.nnet.learner import Learner
 from pykaldist.optim.adam import Adam, AdamOptions
+from pykaldist.optim.optimizer import between
 from pykaldist.options import option
 
 STEPS = 5
@@ -51,13 +52,11 @@ class Muon(Adam):
         super().__init__(learner, options)
         self._hidden = [(slice(part.start, part.start + map.output_dim * map.input_dim), (map.output_dim, map.input_dim))
                         for map, part in zip(self.model.maps[:-1], self.model.map_slices()[:-1], strict=True)]
-        edges = [0, *(edge for part, _ in sorted(self._hidden, key=lambda one: one[0].start) for edge in (part.start, part.stop)),
-                 len(self.model.params)]
-        self._others = [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
+        self._others = between([part for part, _ in self._hidden], len(self.model.params))
 
-    def _turn(self, gradient: Tensor) -> None:
+    def _to_direction(self, gradient: Tensor) -> None:
         for part in self._others:
-            self._turn_part(gradient, part)
+            self._direction_of(gradient, part)
         momentum = self.options.muon_momentum
         for part, shape in self._hidden:
             own = gradient[part].view(shape)

@@ -127,7 +127,7 @@ class Optimizer:
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
         self._statistics = self.model.statistics()
         maps = self.model.map_slices()
-        self.parts = maps + _between(maps, self.model.params.shape[-1])
+        self.parts = maps + between(maps, self.model.params.shape[-1])
         self.around: Callable[[slice], AbstractContextManager[None]] = lambda part: nullcontext()
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
@@ -348,7 +348,7 @@ def _in_turn(work: Callable[[], None], parts: Parts | None) -> None:
             parts.ready(number)
 
 
-def _between(parts: list[slice], size: int) -> list[slice]:
+def between(parts: list[slice], size: int) -> list[slice]:
     """The slices of 0..size that lie between `parts`."""
     edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
     return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

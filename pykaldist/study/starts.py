@@ -27,18 +27,17 @@ _making = threading.Lock()  # trainings that are made at a time share what they 
 
 
 def training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[float, Command]:
-    """What a cell starts from; returns the seconds of CPU that this cell alone needed before, and the command that trains."""
+    """Make what a cell starts from. Returns (CPU seconds of what was made for this cell alone, the command that trains)."""
     options = trial.options.replace("{seed}", str(trial.seed))
     for name, make in {"{dbn}": _dbn, "{lattices}": _lattices}.items():
         if name in options:
-            shape = [word for key in SHAPE if key in options.split() for word in (key, options.split()[options.split().index(key) + 1])]
             with _making:
-                options = options.replace(name, make(shape, trial, corpus, exp))
+                options = options.replace(name, make(_layers(options.split()), trial, corpus, exp))
     return 0.0, ["train", *HERE, *_seeds(trial), *options.split(), corpus.store, folder]
 
 
 def chain_training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[float, Command]:
-    """The same of a chain model, whose chunks and denominator graph are made in the training's own folder."""
+    """Make the chunks and the denominator graph of a chain model in the training's own folder. Returns what `training` does."""
     spec, source = corpus.spec, corpus.source
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source / spec.configs, folder / "configs", dirs_exist_ok=True)
@@ -47,6 +46,11 @@ def chain_training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> t
                       "--dir", folder]
     seconds = run_verbs(exp / "log" / f"{folder.name}.prepare.log", words)
     return seconds, ["train", *(folder / "train_options").read_text(encoding="utf-8").split("\n")[:-1], folder / "store", folder]
+
+
+def _layers(words: Sequence[str]) -> list[str]:
+    """Those options that say what layers a network has."""
+    return [word for name in SHAPE if name in words for word in (name, words[words.index(name) + 1])]
 
 
 def _seeds(trial: Trial) -> tuple[object, ...]:

@@ -41,7 +41,7 @@ def test_it_is_the_mean_over_workers_that_live_and_is_forgotten_where_an_epoch_i
     averages = MovingAverages(0.5, torch.zeros(2, dtype=torch.float64), 3)
     for index in range(3):
         averages.load(index, {"average": torch.full((2,), float(index), dtype=torch.float64)})
-    averages.accept([0, 2], Processes(torch.full((2,), 8.0, dtype=torch.float64), 2))  # type: ignore[arg-type]  # no more is needed
+    averages.accept([0, 2], Processes(torch.full((2,), 8.0, dtype=torch.float64), 2))  # type: ignore[arg-type]  # has all that is called
     assert averages.accepted.tolist() == [2.5, 2.5]  # of 0, 2 and two that are 8 together
     averages.follow(1, torch.full((2,), 100.0, dtype=torch.float64), 1000)
     averages.go_back()

@@ -52,11 +52,11 @@ def lay_links(folder: Path, links: Mapping[str, Path]) -> None:
 def in_threads(recipe: ModuleType) -> Iterator[None]:
     """The processes of one of lhotse's recipes as threads: each would import torch, and an error would come back without what it says."""
     own = recipe.ProcessPoolExecutor
-    recipe.ProcessPoolExecutor = lambda max_workers, mp_context: ThreadPoolExecutor(max_workers)  # type: ignore[attr-defined]
+    recipe.ProcessPoolExecutor = lambda max_workers, mp_context: ThreadPoolExecutor(max_workers)  # type: ignore[attr-defined]  # a module
     try:
         yield
     finally:
-        recipe.ProcessPoolExecutor = own  # type: ignore[attr-defined]
+        recipe.ProcessPoolExecutor = own  # type: ignore[attr-defined]  # a module
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ PYTHON_CLIENTS = {  # what each of them takes
 def clients() -> Path:
     folder = os.environ.get("PYKALDIST_VOSK_SERVER")
     if not folder:
-        pytest.skip("PYKALDIST_VOSK_SERVER names a clone of https://github.com/alphacep/vosk-server")
+        pytest.skip("the clients are not part of this project: set PYKALDIST_VOSK_SERVER to a clone of https://github.com/alphacep/vosk-server")
     return Path(folder)
 
 
@@ -59,7 +59,7 @@ def server(clients: Path, recipe: Path, golden: Path, tmp_path_factory: pytest.T
     http_server = pytest.importorskip("pykaldist.serve.server.http_server", reason="the server takes websockets (requirements.txt)")
     with socket.socket() as tried:
         if tried.connect_ex(("127.0.0.1", PORT)) == 0:
-            pytest.skip(f"another server listens on port {PORT}")
+            pytest.skip(f"the clients know port {PORT} alone, and another server listens there")
     folder = tmp_path_factory.mktemp("lookahead")
     (folder / "model").mkdir()
     shutil.copyfile(recipe / "exp/chain/tdnn/final.mdl", folder / "model/final.mdl")
@@ -93,9 +93,9 @@ def test_its_python_clients(client: str, clients: Path, server: None, recording:
     """As they are: what they print ends with the words, alternatives or subtitles of the recording."""
     python = os.environ.get("PYKALDIST_VOSK_PYTHON", sys.executable)
     if subprocess.run([python, "-c", f"import {PYTHON_CLIENTS[client]}"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no package {PYTHON_CLIENTS[client]}")
+        pytest.skip(f"the client imports {PYTHON_CLIENTS[client]}, which {python} has not")
     if "ffmpeg" in client and not shutil.which("ffmpeg"):
-        pytest.skip("the client takes ffmpeg")
+        pytest.skip("the client runs ffmpeg, which is not installed")
     printed = run(python, clients / client, recording)
     if "srt" in client:
         assert SAID[0] in printed and printed.startswith("1\n00:00:00,") and "-->" in printed
@@ -113,7 +113,7 @@ def test_its_python_clients(client: str, clients: Path, server: None, recording:
 def test_its_go_client(clients: Path, server: None, recording: Path, tmp_path: Path) -> None:
     """With the Go packages of the distribution (Debian: golang-github-gorilla-websocket-dev, golang-github-sirupsen-logrus-dev)."""
     if not shutil.which("go") or not Path("/usr/share/gocode/src/github.com/gorilla/websocket").is_dir():
-        pytest.skip("the client takes go and the packages gorilla/websocket and sirupsen/logrus")
+        pytest.skip("the client is compiled by go with gorilla/websocket and sirupsen/logrus, which are not all here")
     run("go", "build", "-o", tmp_path / "client", clients / "client-samples/golang/main.go", GO111MODULE="off", GOPATH="/usr/share/gocode",
         GOCACHE=str(tmp_path / "cache"))
     assert SAID[0] in run(tmp_path / "client", recording)

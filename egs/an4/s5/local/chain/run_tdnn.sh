@@ -6,7 +6,7 @@ usage() {
 Usage: local/chain/run_tdnn.sh [options]
  e.g.: local/chain/run_tdnn.sh --ngpu 4 --strategy ma
        local/chain/run_tdnn.sh --ivectors true
-Stages: 0 features   1 language directory and tree   2 network configs   3 training   4 decoding and scoring
+Stages: 0 features   1 language directory, tree, graph   2 network configs   3 training   4 decoding and scoring
 Options:
   --stage <n>, --stop-stage <n>   # first (0) and last (4) stage to run
   --speeds true|false      # train on three speeds (false)
@@ -56,6 +56,7 @@ if want 1; then
   steps/nnet3/chain/gen_topo.py "$(cat $lang/phones/nonsilence.csl)" "$(cat $lang/phones/silence.csl)" > $lang/topo
   steps/nnet3/chain/build_tree.sh --cmd "$cmd" --frame-subsampling-factor 3 --context-opts "--context-width=2 --central-position=1" \
     250 data/$train $lang $ali $tree
+  utils/mkgraph.sh --self-loop-scale 1.0 data/lang_test $tree $tree/graph
 fi
 
 if want 2; then
@@ -93,7 +94,6 @@ if want 3; then
 fi
 
 if want 4; then
-  utils/mkgraph.sh --self-loop-scale 1.0 data/lang_test $tree $tree/graph
   steps/nnet3/decode.sh --nj "$nj" --cmd "$cmd" --acwt 1.0 --post-decode-acwt 10.0 --skip-scoring true \
     ${heard:+--online-ivector-dir $heard_test} $tree/graph data/test_hires "$dir/decode"
   steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 4 --max-lmwt 20 data/test_hires $tree/graph "$dir/decode"
