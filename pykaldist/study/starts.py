@@ -38,13 +38,14 @@ def training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[f
 
 def chain_training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[float, Command]:
     """Make the chunks and the denominator graph of a chain model in the training's own folder. Returns what `training` does."""
-    spec, source = corpus.spec, corpus.source
+    spec, source, folder = corpus.spec, corpus.source.resolve(), folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source / spec.configs, folder / "configs", dirs_exist_ok=True)
     words: Command = ["prepare-chain", "train", *HERE, *spec.chain.split(), *trial.options.split(), "--trainer.srand",
                       trial.seed, "--feat-dir", source / spec.train, "--tree-dir", source / spec.tree, "--lat-dir", source / spec.ali,
                       "--dir", folder]
-    seconds = run_verbs(exp / "log" / f"{folder.name}.prepare.log", words)
+    log = exp / "log" / f"{folder.name}.prepare.log"
+    seconds = run_verbs(log, words, folder=source)  # the network's configs name matrices as from the recipe's folder
     return seconds, ["train", *(folder / "train_options").read_text(encoding="utf-8").split("\n")[:-1], folder / "store", folder]
 
 

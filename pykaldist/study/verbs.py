@@ -35,10 +35,13 @@ def end_all() -> None:
         os.kill(child.pid, signal.SIGTERM)
 
 
-def run_verbs(log: Path, *commands: Sequence[object]) -> float:
-    """Run verbs, one after the other, their output in a log; returns the seconds of CPU. Raises VerbError where one fails."""
+def run_verbs(log: Path, *commands: Sequence[object], folder: Path | None = None) -> float:
+    """Run verbs, one after the other, their output in a log; returns the seconds of CPU. Raises VerbError where one fails.
+
+    `folder`: where they run, in place of this one; then paths in `commands` are absolute.
+    """
     words = json.dumps([[str(word) for word in command] for command in commands])
-    return _run(log, Path.cwd(), ", ".join(str(command[0]) for command in commands), [sys.executable, "-c", PROGRAM, words])
+    return _run(log, folder or Path.cwd(), ", ".join(str(command[0]) for command in commands), [sys.executable, "-c", PROGRAM, words])
 
 
 def run_script(log: Path, recipe: Path, *command: object) -> float:

@@ -26,7 +26,8 @@ class Made:
         monkeypatch.setattr(starts, "run_verbs", self.verbs)
         monkeypatch.setattr(starts, "run_script", self.script)
 
-    def verbs(self, log: Path, *commands: Sequence[object]) -> float:
+    def verbs(self, log: Path, *commands: Sequence[object], folder: Path | None = None) -> float:
+        self.folder = folder
         for command in commands:
             words = [str(word) for word in command]
             self.calls.append(words)
@@ -84,6 +85,7 @@ def test_a_chain_model_is_prepared_in_its_own_folder(tmp_path: Path, made: Made)
     assert seconds == 3.0 and (folder / "configs/network.xconfig").is_file()
     assert command == ["train", "--objective", "chain", "--learn-rate", "0.1", folder / "store", folder]
     words = " ".join(made.calls[0])
+    assert made.folder == tmp_path / "recipe"  # from which paths in configs go
     assert words.startswith("prepare-chain train ") and "--chain.xent-regularize 0.1 --trainer.num-epochs 2 --trainer.srand 7" in words
 
 
