@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs the tests: tests/run.sh [--all] [pytest arguments]. --all adds the slow ones. Sets up .venv where it is missing.
-# --gpu checks this machine's GPUs in ten minutes instead, --evidence trains ten cells of egs/study again and compares them with its results,
+# --gpu checks this machine's GPUs in ten minutes instead (--gpu limits throughput: only so), --evidence trains ten cells of egs/study again and compares them with its results,
 # in 15; each ends with status 77 where what it needs is not there.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/path.sh"
 cd "$root" || exit 1
 case "${1:-}" in
   --help | -h) sed -n '2,4s/^# //p' tests/run.sh; exit 0 ;;
-  --gpu) exec "${PYKALDIST_PYTHON:-python}" tests/cuda/gpu_check.py ;;
+  --gpu) shift; exec "${PYKALDIST_PYTHON:-python}" tests/cuda/gpu_check.py "$@" ;;
   --evidence)
     an4=${PYKALDIST_SHARED:-$root/shared}/golden/an4_kaldi
     [ -d "$an4" ] || { echo "run.sh: $an4 is not here, so that no cell of the study can be trained." >&2; exit 77; }

@@ -21,10 +21,13 @@ which is the derivative of the log-probability by y(t, k), and sums to 1 over k.
 D. Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI", Interspeech 2016, sections 2.2 to 2.4.
 
 On the CPU a kernel goes over arcs, and within over sequences, which lie side by side in memory; on other devices tensors take all arcs of a
-frame at once.
+frame at once. These are some ten small kernels a frame in either direction, whose launching by the host would take ten times as long as
+they compute, so that a GPU records them as a CUDA graph for each number of frames and sequences.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import torch
@@ -149,7 +152,13 @@ class Denominator:
 
 
 class TensorDenominator(Denominator):
-    """The denominator graph in tensors, for a GPU: all arcs of a frame at once, frame after frame, because each needs the one before."""
+    """The denominator graph in tensors, for a GPU: all arcs of a frame at once, frame after frame, because each needs the one before.
+
+    On a GPU a minibatch whose shape comes the third time is recorded, and replayed from then on.
+    """
+
+    WARM_UP = 2
+    SHAPES = 8  # recorded; minibatches of others run as they are
 
     def __init__(self, den: Fst, num_pdfs: int, leaky_hmm_coefficient: float, device: torch.device) -> None:
         super().__init__(den, num_pdfs, leaky_hmm_coefficient)
@@ -157,8 +166,26 @@ class TensorDenominator(Denominator):
             to_device(torch.from_numpy(states.astype(np.int64)), device) for states in (self.source, self.target, self.pdf))
         self._w, self._begin, self._jump = (
             to_device(torch.from_numpy(values), device).unsqueeze(1) for values in (self.prob, self.initial, self.leak))
+        self._seen: Counter[torch.Size] = Counter()
+        self._recorded: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, tuple[Tensor, Tensor]]] = {}
 
     def _run(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not x.is_cuda:
+            return self._sums(x)
+        if x.shape not in self._recorded:
+            self._seen[x.shape] += 1
+            if self._seen[x.shape] <= self.WARM_UP or len(self._recorded) >= self.SHAPES:
+                return self._sums(x)
+            graph, given = torch.cuda.CUDAGraph(), torch.empty_like(x)
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                found = self._sums(given)
+            self._recorded[x.shape] = graph, given, found
+        graph, given, (loglike, posterior) = self._recorded[x.shape]
+        given.copy_(x)
+        graph.replay()
+        return loglike.clone(), posterior.clone()
+
+    def _sums(self, x: Tensor) -> tuple[Tensor, Tensor]:
         frames, _, sequences = x.shape
         alpha = x.new_zeros(frames + 1, len(self.initial), sequences)
         total = x.new_empty(frames + 1, sequences)

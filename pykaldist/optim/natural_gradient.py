@@ -163,6 +163,16 @@ def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
     return (q * np.where(r.diagonal() < 0, -1.0, 1.0)).T * root[:, None]
 
 
+def orthonormalise_in_place(w: Tensor, root: Tensor) -> None:
+    """Do the same to W (rank, dim) on a device, with root (rank,), where the host waits for nothing."""
+    wide, scale = w.double(), root.double().unsqueeze(1)
+    rows = wide / scale
+    off = (rows @ rows.t() - torch.eye(len(w), dtype=torch.float64, device=w.device)).abs().max()
+    q, r = torch.linalg.qr(rows.t())
+    signs = torch.where(r.diagonal() < 0.0, -1.0, 1.0)
+    w.copy_(torch.where(off > MAX_DEVIATION, (q * signs).t() * scale, wide))
+
+
 class OnlineNaturalGradient:
     """The online natural gradient of one side of an affine map: it preconditions minibatches of rows of dimension `dim`.
 
@@ -284,16 +294,21 @@ class OnlineNaturalGradient:
         """Finish an update: W and the spectrum become the next ones. `delivered`: what it gives lies in the place for it already."""
         self._delivered = delivered
         product(self._taken_over(update.a, self._a), self.m, self.w)
-        if update.orthonormalise:
-            w = self.w.cpu().numpy()
-            self.w.copy_(torch.from_numpy(orthonormalised(w, update.spectrum.root)))
+        rows = self.w[:, : self.dim]
+        if update.orthonormalise and rows.is_cuda:
+            orthonormalise_in_place(rows, self._to_device(update.spectrum.root, rows.new_empty(self.rank)))
+        elif update.orthonormalise:
+            rows.copy_(torch.from_numpy(orthonormalised(rows.numpy(), update.spectrum.root)))
         self._set_spectrum(update.spectrum)
         self._delivered = False
 
     def _taken_over(self, values: np.ndarray, out: Tensor) -> Tensor:
         """Copy values made on the host to `out`, unless they are there already; returns `out`."""
-        if self._delivered:
-            return out
+        return out if self._delivered else self._to_device(values, out)
+
+    @staticmethod
+    def _to_device(values: np.ndarray, out: Tensor) -> Tensor:
+        """Copy values made on the host to `out`, without waiting for a device; returns `out`."""
         host = torch.from_numpy(values)
         return out.copy_(host.to(out.dtype).pin_memory(), non_blocking=True) if out.is_cuda else out.copy_(host)
 

@@ -1,11 +1,14 @@
-"""Training rate of a chain TDNN-F on one core, the shares of its parts, and the machine's GEMM rate, in one run.
+"""Training rate of a chain TDNN-F on one core or GPU, the shares of its parts, and the machine's GEMM rate, in one run.
 
     tests/bench/run.sh chain_step $PYKALDIST_SHARED/golden               # the AN4 network of Kaldi, float32 and bf16
     tests/bench/run.sh chain_step $PYKALDIST_SHARED/golden --dtypes float32 --sequences 64 --steps 30
+    tests/bench/run.sh chain_step $PYKALDIST_SHARED/golden --device cuda --dtypes float32,tf32,bf16
 
 The network is that of chain_an4/final.mdl, the denominator of its tree and the phones of chain/phones.txt.gz, the numerators those of two
 utterances; features are random. A step is forward, objective, backward and the update of the optimiser nnet3, without loading. Rates are
 input frames, context not counted, a second of CPU time: medians of the steps, between their quartiles. Shares are of the time of all steps.
+On a GPU seconds are the clock's; the host waits for the device after each part, so that the shares of parts are right, and not for a second
+rate, which is of steps without waiting.
 The GEMM rate is torch.mm of 2048^3; the work is 6 flops a weight and row that it is applied to (4 where no derivatives go further down),
 and what the natural gradient takes.
 """
@@ -35,7 +38,7 @@ from pykaldist.hmm.chain.supervision import Normalizer, SupervisionOptions, fram
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.nnet import chain_objective as objective
 from pykaldist.nnet.arithmetic import arithmetic
-from pykaldist.nnet.chain_denominator import Denominator
+from pykaldist.nnet.chain_denominator import Denominator, denominator_on
 from pykaldist.nnet.components import GradientRule, outer_product
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.nnet3.model import Nnet3Model
@@ -46,16 +49,26 @@ CHUNK, SUBSAMPLING, RATE, XENT = 150, 3, 0.001, 0.1
 
 
 class Clock:
-    """Adds up CPU seconds by the names of what they are spent on."""
+    """Adds up seconds by the names of what they are spent on: of the CPU, or of the clock until a GPU is done.
 
-    def __init__(self) -> None:
+    `parts` False: they are not told apart, so that the host need not wait for the GPU.
+    """
+
+    def __init__(self, device: torch.device, parts: bool = True) -> None:
+        self.device, self.parts = device, parts
         self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def now(self) -> float:
+        if self.device.type == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        before = time.process_time()
+        before = self.now() if self.parts else 0.0
         yield
-        self.seconds[name] += time.process_time() - before
+        self.seconds[name] += self.now() - before if self.parts else 0.0
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +105,7 @@ class Chain(Learner):
         return {}
 
 
-def graphs(golden: Path, sequences: int) -> tuple[Denominator, list[Lattices]]:
+def graphs(golden: Path, sequences: int, device: torch.device) -> tuple[Denominator, list[Lattices]]:
     """The denominator, and numerators of chunks of the utterances that are long enough."""
     tree, model = read_tree(golden / "chain_an4/decode/tree"), read_transition_model(golden / "chain_an4/decode/0.trans_mdl")
     with gzip.open(golden / "chain/phones.txt.gz", "rt") as lines:
@@ -107,17 +120,18 @@ def graphs(golden: Path, sequences: int) -> tuple[Denominator, list[Lattices]]:
             chunk = normalizer.chunk(frame_range(whole, 0, CHUNK // SUBSAMPLING))
             assert chunk is not None
             found.append(objective.numerator(chunk, model.num_pdfs))
-    return Denominator(den, model.num_pdfs, 0.1), [found[n % len(found)] for n in range(sequences)]
+    return denominator_on(den, model.num_pdfs, 0.1, device), [found[n % len(found)] for n in range(sequences)]
 
 
-def gemm_rate(dtype: torch.dtype) -> float:
-    """Flops a second of CPU time of a product of 2048 x 2048 matrices."""
-    a, b = (torch.randn(2048, 2048).to(dtype) for _ in range(2))
+def gemm_rate(dtype: torch.dtype, clock: Clock) -> float:
+    """Flops a second of a product of 2048 x 2048 matrices, 8192 on a GPU."""
+    side = 2048 if clock.device.type == "cpu" else 8192
+    a, b = (torch.randn(side, side, device=clock.device).to(dtype) for _ in range(2))
     rates = []
     for _ in range(5):
-        before = time.process_time()
+        before = clock.now()
         torch.mm(a, b)
-        rates.append(2 * 2048**3 / (time.process_time() - before))
+        rates.append(2 * side**3 / (clock.now() - before))
     return statistics.median(rates)
 
 
@@ -138,41 +152,55 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32,bf16")
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    denominator, numerators = graphs(args.golden, args.sequences)
+    device = torch.device(args.device)
+    denominator, numerators = graphs(args.golden, args.sequences, device)
     nnet = Nnet3Model.read(args.golden / "chain_an4/final.mdl").nnet
-    frames = args.sequences * CHUNK
+    frames, of = args.sequences * CHUNK, "of CPU time" if device.type == "cpu" else f"on {torch.cuda.get_device_name(device)}"
     print(f"{args.sequences} sequences of {CHUNK} frames, {len(denominator.prob)} arcs, load {os.getloadavg()[0]:.1f}")
     for name in args.dtypes.split(","):
-        dtype, compute = arithmetic(name, torch.device("cpu"))
-        network = Nnet3Network(nnet, "cpu", dtype, compute)
-        context = network.left_context + network.right_context
-        feats = torch.randn((CHUNK + context) * args.sequences, network.input_dim, generator=torch.Generator().manual_seed(0)) * 10
-        clock = Clock()
-        learner = Chain(network, feats, numerators, denominator, clock)
-        optimizer, totals = Nnet3(learner, Nnet3Options()), torch.zeros(1, dtype=torch.float64)
-        restore = objective.numerator_forward_backward
-        objective.numerator_forward_backward = clock.timed("numerator", restore)
-        learner.denominator = Timed(denominator, clock)
-        optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]  # timed from here on
-        optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]  # likewise
-        optimizer._update = clock.timed("update", optimizer._update)  # type: ignore[method-assign]  # likewise
-        seconds = []
-        for index in range(args.steps + 12):
-            if index == 12:  # Fisher matrices are updated in each of the first minibatches
-                clock.seconds.clear()
-            before = time.process_time()
-            optimizer.local_step(Minibatch(feats, torch.zeros(0), index, False, seed=index), RATE, totals)
-            seconds.append(time.process_time() - before)
-        objective.numerator_forward_backward = restore
-        seconds = sorted(seconds[12:])
+        dtype, compute = arithmetic(name, device)
+        if device.type == "cuda":
+            seconds, _, network = steps(Clock(device, parts=False), denominator, numerators, nnet, dtype, compute, args)
+            print(f"{name}: {frames * len(seconds) / sum(seconds):.0f} input frames a second {of}, without waiting for its parts")
+        clock = Clock(device)
+        seconds, parts, network = steps(clock, denominator, numerators, nnet, dtype, compute, args)
         quarter, middle, whole = len(seconds) // 4, statistics.median(seconds), sum(seconds)
-        rate, work = gemm_rate(compute), flops(network)
-        print(f"{name}: {frames / middle:.0f} input frames a second of CPU time ({frames / seconds[-1 - quarter]:.0f} to "
+        rate, work = gemm_rate(compute, clock), flops(network)
+        print(f"{name}: {frames / middle:.0f} input frames a second {of} ({frames / seconds[-1 - quarter]:.0f} to "
               f"{frames / seconds[quarter]:.0f}), {work / middle / 1e9:.1f} Gflop/s, {100 * work / middle / rate:.0f} % of the GEMM rate "
               f"({rate / 1e9:.0f} Gflop/s)")
-        print("  " + ", ".join(f"{part} {100 * spent / whole:.0f} %" for part, spent in clock.seconds.items()))
+        print("  " + ", ".join(f"{part} {100 * spent / whole:.0f} %" for part, spent in parts.items()))
+
+
+def steps(clock: Clock, denominator: Denominator, numerators: list[Lattices], nnet: Any, dtype: torch.dtype, compute: torch.dtype,
+          args: argparse.Namespace) -> tuple[list[float], dict[str, float], Nnet3Network]:
+    """Seconds of steps, sorted; those of their parts, all steps together; and the network."""
+    network = Nnet3Network(nnet, clock.device, dtype, compute)
+    context = network.left_context + network.right_context
+    feats = torch.randn((CHUNK + context) * args.sequences, network.input_dim, generator=torch.Generator().manual_seed(0)) * 10
+    feats = feats.to(clock.device)
+    learner = Chain(network, feats, numerators, denominator, clock)
+    optimizer, totals = Nnet3(learner, Nnet3Options()), torch.zeros(1, dtype=torch.float64, device=clock.device)
+    restore = objective.numerator_forward_backward
+    objective.numerator_forward_backward = clock.timed("numerator", restore)
+    learner.denominator = Timed(denominator, clock)
+    optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]  # timed from here on
+    optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]  # likewise
+    optimizer._update = clock.timed("update", optimizer._update)  # type: ignore[method-assign]  # likewise
+    seconds, begun = [], 0.0
+    for index in range(args.steps + 12):
+        if index == 12:  # Fisher matrices are updated in each of the first minibatches
+            clock.seconds.clear()
+            begun = clock.now()
+        before = clock.now() if clock.parts else 0.0
+        optimizer.local_step(Minibatch(feats, torch.zeros(0), index, False, seed=index), RATE, totals)
+        if clock.parts:
+            seconds.append(clock.now() - before)
+    objective.numerator_forward_backward = restore
+    return sorted(seconds[12:]) if clock.parts else [clock.now() - begun] + [0.0] * (args.steps - 1), dict(clock.seconds), network
 
 
 class Timed(Denominator):
@@ -180,7 +208,7 @@ class Timed(Denominator):
 
     def __init__(self, denominator: Denominator, clock: Clock) -> None:
         self.__dict__.update(denominator.__dict__)
-        self.forward_backward = clock.timed("denominator", super().forward_backward)  # type: ignore[method-assign]  # timed
+        self.forward_backward = clock.timed("denominator", denominator.forward_backward)  # type: ignore[method-assign]  # timed
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Checks the GPUs of this machine in ten minutes, on the real thing: `tests/run.sh --gpu`.
+"""Checks the GPUs of this machine in ten minutes, on the real thing: `tests/run.sh --gpu [CHECK ...]`, all of them or those that are named.
 
+    limits           what the device itself does: matrix products, copies, the least time of a kernel
     tests            those that are marked gpu, but for the emulated device's own
     parity           networks trained and passed through here, and on the CPU, in float64
     fabrics          two workers over every fabric that is possible here, beside two virtual ones
-    two GPUs         the frames a second of two processes with a GPU each, over those of one
+    two-gpus         the frames a second of two processes with a GPU each, over those of one
     launches         what the host launches for a minibatch, against the budget of tests/cuda/test_launches.py; what it waits for
     throughput       frames a second, beside the prediction for this GPU (docs/gpu.md)
     memory           the most that a run took, against its ledger (docs/training.md)
@@ -13,12 +14,16 @@ It prints a table, as Markdown. Exit status: 0; 1 where something is not as want
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
 import contextlib
 import functools
 import importlib.util
 import io
 import json
+import multiprocessing
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,8 +51,8 @@ from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.commands import mpiexec
-from pykaldist.parallel.planning.counting import count_step
-from pykaldist.parallel.planning.gpus import known_as
+from pykaldist.parallel.planning.counting import Step, count_step
+from pykaldist.parallel.planning.gpus import FROM_HOST, IN_GRAPH, known_as
 from pykaldist.train import experiment
 from pykaldist.train.memory import Ledger, gigabytes
 
@@ -66,6 +71,8 @@ NETWORKS = {
     "blstm": ["--nnet", "blstm", "--hid-layers", "1", "--hid-dim", "16", "--num-streams", "8", "--chunk", "5-10+5"],
 }
 SIZES = {"su2015-dnn": 1024, "chan2015-cnn": 1024, "chan2015-rnn": 0, "ibm2019-lstm": 0}  # of throughput: networks and minibatches
+MEASURED = ("sgd", "ngsgd")  # with every network and in every arithmetic; the other optimisers once
+DTYPES = ("float32", "tf32", "bf16")
 PDFS = 24
 
 
@@ -113,7 +120,9 @@ def distance(one: torch.Tensor, other: torch.Tensor) -> float:
 
 def the_tests(folder: Path, device: str) -> Iterable[Row]:
     """Run the tests that are marked gpu."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu and not slow", "tests/optim", "tests/train/test_cuda.py", "tests/hmm/gmm"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu and not slow", "tests/optim", "tests/train",
+               "tests/hmm/gmm", "tests/nnet", "tests/decode", "tests/parallel", "tests/programs", "tests/cuda/test_stacked.py",
+               "tests/cuda/test_matrix.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     yield Row("tests marked gpu", (done.stdout.strip().splitlines() or ["nothing"])[-1].strip("= "), "none fails", done.returncode == 0)
 
@@ -223,22 +232,71 @@ def launches(folder: Path, device: str) -> Iterable[Row]:
         yield Row(f"{name}: waits of the host a minibatch", f"{waits:g}", "0", waits == 0)
 
 
+def limits(folder: Path, device: str) -> Iterable[Row]:
+    """Measure what the device itself does, of which what is trained has a share."""
+    gpu = known_as(torch.cuda.get_device_name(device))
+    side = 8192
+    for dtype in DTYPES:
+        kind, compute = arithmetic(dtype, torch.device(device))
+        a, b = (torch.randn(side, side, device=device, dtype=compute or kind) for _ in range(2))
+        rate = 2 * side**3 / timed(lambda a=a, b=b: torch.mm(a, b), 10)
+        published = f"published {gpu.rates[dtype] / 1e12:,.0f}: {100 * rate / gpu.rates[dtype]:.0f} %" if gpu else ""
+        yield Row(f"matrix products of {side}, {dtype}: TFLOP/s", f"{rate / 1e12:,.0f}", published)
+    values = torch.randn(1 << 29, device=device)
+    rate = 2 * values.nbytes / timed(lambda: values.clone(), 10)
+    published = f"published {gpu.memory_bandwidth / 1e12:.2f}: {100 * rate / gpu.memory_bandwidth:.0f} %" if gpu else ""
+    yield Row("a copy, read and written: TB/s", f"{rate / 1e12:.2f}", published)
+    one, count = torch.zeros(256, device=device), 1000
+    launched = timed(lambda: [one.add_(1.0) for _ in range(count)], 5) / count
+    yield Row("a small kernel, launched by the host: us", f"{1e6 * launched:.1f}", f"assumed {1e6 * FROM_HOST:g}")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            one.add_(1.0)
+    replayed = timed(graph.replay, 5) / count
+    yield Row("the same in a recorded graph: us", f"{1e6 * replayed:.1f}", f"assumed {1e6 * IN_GRAPH:g}")
+
+
+def timed(work: Callable[[], object], times: int) -> float:
+    """Seconds of the device for some work, the median of so many times after three more."""
+    for _ in range(3):
+        work()
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
+    for begun, done in events:
+        begun.record()
+        work()
+        done.record()
+    torch.cuda.synchronize()
+    return statistics.median(begun.elapsed_time(done) for begun, done in events) / 1e3
+
+
+def counted(preset: str, optimizer: str, dtype: str) -> Step:
+    """The step of a published network, counted; a few seconds of one core."""
+    torch.set_num_threads(1)
+    kind, changes = PRESETS[preset]
+    nnet = KINDS[kind].options(**changes)
+    return count_step(nnet, optimizer, dtype, SIZES[preset], 40 * getattr(nnet, "channels", 1))
+
+
 def throughput(folder: Path, device: str) -> Iterable[Row]:
-    """Measure training steps, loading included, beside what is predicted."""
+    """Measure training steps, loading included, beside what is predicted; other processes count meanwhile."""
     name = torch.cuda.get_device_name(device)
     gpu = known_as(name)
-    for preset, minibatch in SIZES.items():
-        kind, changes = PRESETS[preset]
-        nnet = KINDS[kind].options(**changes)
-        for optimizer in FRAME_OPTIMIZERS:
-            for dtype in ("float32", "tf32", "bf16"):
-                found = rate(folder, nnet, minibatch, optimizer, dtype, torch.device(device))
-                predicted = ""
-                if gpu is not None:
-                    step = count_step(nnet, optimizer, dtype, minibatch, 40 * getattr(nnet, "channels", 1))
-                    bound = step.frames / gpu.seconds(step, dtype)
-                    predicted = f"predicted {bound:,.0f}: {100 * found / bound:.0f} %"
-                yield Row(f"{preset}, {optimizer}, {dtype}: frames/s", f"{found:,.0f}", predicted or f"no prediction for {name}")
+    cases = [(preset, optimizer, dtype) for preset in SIZES for optimizer in FRAME_OPTIMIZERS for dtype in DTYPES
+             if optimizer in MEASURED or (preset, dtype) == ("su2015-dnn", "bf16")]
+    with concurrent.futures.ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as others:
+        # Each step once: that of tf32 is that of float32.
+        alike = {case: (*case[:2], case[2].replace("tf32", "float32")) for case in cases}
+        steps = {case: others.submit(counted, *case) for case in dict.fromkeys(alike.values())} if gpu else {}
+        for preset, optimizer, dtype in cases:
+            kind, changes = PRESETS[preset]
+            found = rate(folder, KINDS[kind].options(**changes), SIZES[preset], optimizer, dtype, torch.device(device))
+            predicted = f"no prediction for {name}"
+            if gpu is not None:
+                step = steps[alike[preset, optimizer, dtype]].result()
+                bound = step.frames / gpu.seconds(step, dtype)
+                predicted = f"predicted {bound:,.0f}: {100 * found / bound:.0f} %"
+            yield Row(f"{preset}, {optimizer}, {dtype}: frames/s", f"{found:,.0f}", predicted)
 
 
 def rate(folder: Path, nnet: Any, minibatch: int, optimizer: str, dtype: str, device: torch.device, seconds: float = 2.0,
@@ -299,14 +357,14 @@ def memory_of(folder: Path, device: str, name: str, options: Sequence[str], leng
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     with mock.patch.object(experiment, "settled", noted):
-        train(store, folder / f"memory {name}", *options, "--device", device)
+        train(store, folder / f"memory {name}", *options, "--learn-rates", "1e-5", "--device", device)
     most, forecast = torch.cuda.max_memory_allocated(device) - before, ledgers[0].total
     return Row(f"{name}: memory at most", gigabytes(most), f"the ledger's {gigabytes(forecast)} and 5 %", most <= 1.05 * forecast)
 
 
 CHECKS: dict[str, Callable[[Path, str], Iterable[Row]]] = {
-    "parity": parity, "fabrics": fabrics, "memory": memory, "launches": launches, "throughput": throughput, "two GPUs": two_gpus,
-    "tests": the_tests}
+    "limits": limits, "parity": parity, "fabrics": fabrics, "memory": memory, "launches": launches, "throughput": throughput,
+    "two-gpus": two_gpus, "tests": the_tests}
 
 
 def run(checks: dict[str, Callable[[Path, str], Iterable[Row]]], device: str, until: float) -> list[Row]:
@@ -346,10 +404,13 @@ def machine() -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/run.sh --gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*", choices=[*CHECKS, []], metavar="CHECK", help=f"of {', '.join(CHECKS)} (default: all of them)")
+    names = parser.parse_args().checks or list(CHECKS)
     if not torch.cuda.is_available():
         print("gpu_check: this machine has no CUDA device that PyTorch can use: nothing was checked.", file=sys.stderr)
         return NO_GPU
-    rows = run(CHECKS, "cuda:0", time.monotonic() + SECONDS)
+    rows = run({name: CHECKS[name] for name in names}, "cuda:0", time.monotonic() + SECONDS)
     print("\n" + render(rows, machine()))
     return int(any(row.good is False for row in rows))
 

@@ -8,7 +8,8 @@ import random
 import pytest
 import torch
 from emulated_cuda import EmulatedCuda
-from trained import train, waits_of_steps, workers
+from trained import recorded as replays
+from trained import same, train, waits_of_steps, workers
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
@@ -72,7 +73,7 @@ def test_the_sample_has_everything():
     assert set().union(*map(pairs, SAMPLE)) == set().union(*map(pairs, MATRIX))
 
 
-def check(cuda: EmulatedCuda, make_store, make_denlats, folder, monkeypatch, network, objective, optimizer, strategy):
+def check(cuda: EmulatedCuda | None, make_store, make_denlats, folder, monkeypatch, network, objective, optimizer, strategy):
     make_store(LENGTHS, seed=1, name="train", extras=EXTRAS.get(objective, ()))
     # Lattices are found by utterance, so that both stores may not have one of a name.
     store = make_store([30, 40], seed=2, name="dev", extras=EXTRAS.get(objective, ()), utt="dev").path.parent
@@ -88,9 +89,9 @@ def check(cuda: EmulatedCuda, make_store, make_denlats, folder, monkeypatch, net
         recorded = train(store, folder / "recorded", *options)
     assert not waits or objective in WAITS
     if objective not in AS_THEY_ARE:
-        assert cuda.kernels["graph"] > 10
+        assert replays(cuda) > 10
         monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
-        assert torch.equal(train(store, folder / "plain", *options), recorded)
+        assert same(cuda, train(store, folder / "plain", *options), recorded)
     assert recorded.isfinite().all()
 
 
@@ -113,8 +114,8 @@ def test_sequences_are_trained_as_on_a_cpu(cuda, make_store, tmp_path, network):
     options = ["--nnet", kind, *(NETWORKS if network == kind else WHOLE)[kind], "--schedule", "fixed", "--learn-rates", "0.01"]
     found = train(store, tmp_path / "cuda", *options)
     assert main(["train", *options, "--device", "cpu", "--num-threads", "1", str(store), str(tmp_path / "cpu")]) == 0
-    assert torch.allclose(found, container.load(tmp_path / "cpu" / "final.pt")["params"], rtol=0, atol=1e-6)
-    assert cuda.kernels["graph"] > 10 or network not in NETWORKS
+    assert torch.allclose(found, container.load(tmp_path / "cpu" / "final.pt")["params"], rtol=0, atol=1e-6 if cuda else 1e-4)
+    assert replays(cuda) > 10 or network not in NETWORKS
 
 
 def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
@@ -130,11 +131,13 @@ def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
                          *workers(strategy, tmp_path), str(store), str(exp)]) == 0
         assert not waits
         found.append(torch.cat([part.flatten() for layer in container.load(exp / "dbn.pt")["layers"] for part in layer]))
-    assert torch.equal(found[0], found[1]) and torch.equal(found[2], found[3]) and found[0].isfinite().all()
+    assert same(cuda, found[0], found[1]) and same(cuda, found[2], found[3]) and found[0].isfinite().all()
 
 
 def test_overlapped_exchanges_are_recorded_in_parts(cuda, make_store, tmp_path, monkeypatch):
     """Gradients whose parts are graphs of their own, each summed on the side stream behind its own; with dropout, and padded sequences."""
+    if cuda is None:
+        pytest.skip("counts the graphs of the emulated device")
     make_store(LENGTHS, seed=1, name="train")
     store = make_store([30], seed=2, name="dev").path.parent
     monkeypatch.setattr(ssgd, "PART", 40)

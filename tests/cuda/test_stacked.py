@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from emulated_cuda import EmulatedCuda
-from trained import launches_of_minibatches, train, waits_of_steps
+from trained import launches_of_minibatches, recorded, same, train, waits_of_steps
 
 from pykaldist.optim.optimizer import _StepGraphs
 
@@ -38,7 +38,9 @@ def uneven(make_store):
 
 
 @pytest.mark.parametrize("strategy", BUDGET)
-def test_launches(cuda: EmulatedCuda, store, tmp_path, strategy):
+def test_launches(cuda: EmulatedCuda | None, store, tmp_path, strategy):
+    if cuda is None:
+        pytest.skip("counts the launches of the emulated device")
     found = {}
     for how in ("true", "false"):
         with launches_of_minibatches(cuda) as launches:
@@ -51,13 +53,13 @@ def test_launches(cuda: EmulatedCuda, store, tmp_path, strategy):
 
 
 @pytest.mark.parametrize("strategy", ["ma", "ssgd"])
-def test_the_model_is_that_of_workers_one_after_the_other(cuda: EmulatedCuda, uneven, tmp_path, capsys, monkeypatch, strategy):
+def test_the_model_is_that_of_workers_one_after_the_other(cuda: EmulatedCuda | None, uneven, tmp_path, capsys, monkeypatch, strategy):
     options = ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "8", "--momentum", "0.5", "--schedule",
                "exponential", "--learn-rate", "0.005", "--decay-within", "true", "--num-epochs", "2", *workers(strategy, 3)]
     with waits_of_steps(cuda) as waits:
         stacked = train(uneven, tmp_path / "stacked", *options)
-    assert not waits and cuda.kernels["graph"] > 10 and "which compute together" in capsys.readouterr().out
+    assert not waits and recorded(cuda) > 10 and "which compute together" in capsys.readouterr().out
     apart = train(uneven, tmp_path / "apart", *options, "--stack-workers", "false")
     assert torch.allclose(stacked, apart, rtol=0, atol=1e-6) and stacked.isfinite().all()
     monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
-    assert torch.equal(train(uneven, tmp_path / "plain", *options), stacked)
+    assert same(cuda, train(uneven, tmp_path / "plain", *options), stacked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,9 +58,15 @@ def launches_of_minibatches(cuda: EmulatedCuda) -> Iterator[list[int]]:
 
 
 @contextmanager
-def waits_of_steps(cuda: EmulatedCuda) -> Iterator[list[str]]:
-    """What the host waits for within the device's part of a step, but for events, and for the first minibatch's Fisher matrices."""
+def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[str]]:
+    """What the host waits for within the device's part of a step, but for events, and for the first minibatch's Fisher matrices.
+
+    A real device (None) does not tell: nothing is found there (gpu_check.py asks PyTorch's profiler).
+    """
     found: list[str] = []
+    if cuda is None:
+        yield found
+        return
 
     def watched(part: Callable[..., None]) -> Callable[..., None]:
 
@@ -85,3 +92,13 @@ def waits_of_steps(cuda: EmulatedCuda) -> Iterator[list[str]]:
 
 def subclasses(kind: type) -> list[type]:
     return [one for child in kind.__subclasses__() for one in (child, *subclasses(child))]
+
+
+def recorded(cuda: EmulatedCuda | None) -> float:
+    """The number of graphs' replays; a real device does not tell, and has had as many as anyone asks for."""
+    return math.inf if cuda is None else cuda.kernels["graph"]
+
+
+def same(cuda: EmulatedCuda | None, one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether parameters are equal: bit for bit on the emulated device, and on a real one as far as its atomic sums allow."""
+    return torch.equal(one, other) if cuda is not None else torch.allclose(one, other, rtol=1e-4, atol=1e-5)

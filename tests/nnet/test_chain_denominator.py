@@ -89,3 +89,18 @@ def test_a_graph_of_other_pdfs_is_refused() -> None:
 def test_a_coefficient_that_is_no_share_is_refused() -> None:
     with pytest.raises(UserError, match="expected a share"):
         Denominator(small_graph(0), 3, -0.1)
+
+
+@pytest.mark.gpu
+def test_minibatches_of_a_shape_are_recorded_on_a_gpu(cuda) -> None:
+    """And give what they gave before, with other outputs; what was returned is not written over by the next one."""
+    den = small_graph(5)
+    cpu, gpu = Denominator(den, 3, 0.1), TensorDenominator(den, 3, 0.1, torch.device("cuda"))
+    generator, kept = torch.Generator().manual_seed(0), []
+    for frames, sequences in [(6, 4)] * 5 + [(2, 1), (6, 4)]:
+        outputs = torch.randn(frames * sequences, 3, generator=generator)
+        kept.append((cpu.forward_backward(outputs, sequences), gpu.forward_backward(outputs.to("cuda"), sequences)))
+    assert [*gpu._recorded] == [torch.Size((6, 3, 4))] and (cuda is None or cuda.kernels["graph"] == 4)
+    for expected, found in kept:
+        for one, other in zip(expected, found, strict=True):
+            torch.testing.assert_close(other.cpu(), one, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from pykaldist.nnet import gemm
-from pykaldist.optim.natural_gradient import OnlineNaturalGradient, Spectrum, fisher_update, orthonormalised
+from pykaldist.optim.natural_gradient import (
+    FisherUpdate,
+    OnlineNaturalGradient,
+    Spectrum,
+    fisher_update,
+    orthonormalise_in_place,
+    orthonormalised,
+)
 
 RUNS = {"d9_n32_r80_p1": (5e-4, 2e-4), "d40_n64_r20_p4": (5e-4, 2e-4), "d200_n128_r80_p4": (5e-4, 2e-4),
         "d64_n32_r40_p1": (5e-3, 1e-3)}  # in the last one Kaldi's own single precision shows
@@ -119,6 +126,36 @@ def test_a_singular_basis_is_made_orthonormal_by_gram_schmidt():
     assert np.allclose(rows[0], w[0] / np.linalg.norm(w[0]))
     regular = orthonormalised(rng.normal(size=(4, 9)), root) / root[:, None]
     assert np.allclose(regular @ regular.T, np.eye(4), atol=1e-12)
+
+
+def test_a_device_makes_the_same_basis_orthonormal():
+    rng = np.random.default_rng(4)
+    root = np.linspace(0.9, 0.5, 4)
+    singular = rng.normal(size=(4, 9))
+    singular[2] = singular[1]
+    orthonormal = np.linalg.qr(rng.normal(size=(9, 4)))[0].T * root[:, None]
+    for w in (rng.normal(size=(4, 9)), orthonormal, singular):
+        rows = torch.from_numpy(w.copy())
+        orthonormalise_in_place(rows, torch.from_numpy(root))
+        if w is singular:
+            basis = rows.numpy() / root[:, None]
+            assert np.allclose(basis @ basis.T, np.eye(4), atol=1e-12) and np.allclose(basis[0], w[0] / np.linalg.norm(w[0]))
+        else:
+            assert np.allclose(rows, orthonormalised(w, root), rtol=0, atol=1e-12)
+    assert np.array_equal(orthonormalised(orthonormal, root), orthonormal)
+
+
+@pytest.mark.gpu
+def test_a_basis_is_made_orthonormal_without_waiting_for_the_device(cuda):
+    natural = OnlineNaturalGradient(6, 3, device="cuda", dtype=torch.float64)
+    natural.start(torch.randn(8, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to("cuda"))
+    natural.m.copy_(natural.w)
+    update = FisherUpdate(np.eye(3) + 0.3, natural.spectrum, True)
+    torch.cuda.set_sync_debug_mode("error")
+    natural.finish(update)
+    torch.cuda.set_sync_debug_mode("default")
+    basis = natural.w[:, :6].cpu().numpy() / natural.spectrum.root[:, None]
+    assert np.allclose(basis @ basis.T, np.eye(3), atol=1e-12) and not natural.w[:, 6:].any()
 
 
 def test_silence_changes_nothing_and_breaks_nothing():

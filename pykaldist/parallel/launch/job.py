@@ -265,7 +265,12 @@ def _meet(fabric: str | None, starter: str, timeout: float) -> Processes:
     if starter == "torch" or fabric in ("nccl", "gloo"):
         _set_rendezvous(fabric or "gloo")
         return TorchDistributed(NO_TIMEOUT_S, timeout)
-    return _mpi()
+    processes = _mpi()
+    started = int(next((os.environ[name] for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") if name in os.environ), "1"))
+    if processes.size == 1 < started:
+        raise UserError(f"--fabric mpi: mpiexec has started {started} processes, and mpi4py's MPI ({vendor()}) sees one: they are not of "
+                        "the same MPI. Put the mpiexec of that MPI first on PATH, or use --fabric gloo.")
+    return processes
 
 
 def _meet_in_step(fabric: str | None, interface: str, timeout: float, folder: Path) -> Processes:

@@ -204,8 +204,7 @@ def step_kernels(optimizer: Optimizer, minibatch: Minibatch) -> list[tuple[Kerne
     sides = [side for state in optimizer.states for side in (state.input, state.output)] if isinstance(optimizer, NgSgd) else []
     for side in sides:
         side.calls = FIRST_UPDATES + 1  # the first minibatches are others
-    with torch.no_grad():
-        step()
+    kernels_of(step)  # with a counter, as PyTorch 2.11 has no product that widens for `meta`
     if not sides:
         return [(kernel, 1.0) for kernel in counted(0)]
     period = sides[0].update_period

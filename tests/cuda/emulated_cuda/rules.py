@@ -11,7 +11,7 @@ from torch import Tensor
 LAUNCHES_NOTHING = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "alias", "_unsafe_view",
                     "_reshape_alias", "_use_cudnn_ctc_loss", "_use_miopen_ctc_loss", "lift_fresh"}
 _READS_COUNTS = {"nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "bincount", "repeat_interleave", "_ctc_loss",
-                 "_ctc_loss_backward", "_linalg_eigh", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_qr"}
+                 "_ctc_loss_backward", "_linalg_eigh", "linalg_inv_ex", "linalg_cholesky_ex"}
 _FACTORS = {"mm": (0, 1), "addmm": (1, 2), "addmm_": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "baddbmm_": (1, 2)}
 
 

@@ -121,6 +121,16 @@ def test_mpi_is_given_buffers_on_a_gpu_where_it_is_cuda_aware(two, able, takes):
     assert type(processes) is One and processes.takes_cuda is takes and placement.staged is not takes and current == ["none", "cuda:1"]
 
 
+def test_an_mpiexec_of_another_mpi_than_mpi4pys_is_found(two, monkeypatch):
+    two([], [])
+    alone = One()
+    alone.size = 1
+    monkeypatch.setattr(job, "Mpi", lambda: alone)
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(UserError, match=r"mpiexec has started 2 processes, and mpi4py's MPI \(\w.*\) sees one"):
+        open_processes("cpu", None)
+
+
 def test_a_job_on_gpus_says_what_it_has_and_takes_time_on_the_device(two, monkeypatch):
     two(["GPU-0"], ["GPU-0"])
     options = JobOptions(ngpu=3, strategy="ma", num_threads=2)
