@@ -20,7 +20,7 @@ D. Povey et al., "Purely sequence-trained neural networks for ASR based on latti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ from pykaldist.frames.lattices import Lattices
 from pykaldist.hmm.chain.supervision import over_frames, state_times
 from pykaldist.io.fst import Fst
 from pykaldist.nnet.chain_denominator import LIMIT, Denominator
-from pykaldist.nnet.forward_backward_torch import on_device
+from pykaldist.nnet.forward_backward import forward_backward
 from pykaldist.options import option
 
 _OBJF_WHERE_NONE = -10.0  # a frame
@@ -100,10 +100,14 @@ class ChainObjective:
         return (self.posterior * outputs.log_softmax(1)).sum(dtype=torch.float64)
 
 
-def numerator_forward_backward(lattices: Lattices, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-probability of each sequence's numerator, float64 (B,), and the posteriors of pdfs, like `outputs` (T B, K).
+def begin_numerators(lattices: Lattices, outputs: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Begin with the numerators; returns the function that finishes.
+
+    It gives the log-probability of each sequence's numerator, float64 (B,), and the posteriors of pdfs, like `outputs` (T B, K).
 
     Outputs are frame by frame: all B sequences of frame 0, all of frame 1, ... Raises UserError where the sequences are of other lengths.
+    They are computed on the host, also for a GPU, to which the outputs of their arcs, a few thousand numbers, travel meanwhile: numerators
+    have few arcs and many frames, for each of which a GPU would have twenty kernels.
     """
     sequences, num_pdfs = len(lattices), outputs.shape[1]
     frames = np.diff(lattices.frames)
@@ -111,25 +115,34 @@ def numerator_forward_backward(lattices: Lattices, outputs: Tensor) -> tuple[Ten
         raise UserError(f"a minibatch of {len(outputs)} output frames has numerators of {' '.join(map(str, frames))} frames; expected "
                         "as many, and sequences of one length.")
 
-    def put(values: np.ndarray) -> Tensor:
-        return to_device(torch.from_numpy(values), outputs.device)
-
     sequence, frame = np.divmod(lattices.frame.astype(np.int64), frames[0])
-    cells = put((frame * sequences + sequence) * num_pdfs + lattices.transition_id)
-    engine = on_device(lattices, outputs.device)
-    cost = put(lattices.graph.astype(np.float64)) - engine.entry_sums(outputs.reshape(-1)[cells].double())
-    posterior, _, loglike, _ = engine.forward_backward(cost, torch.zeros_like(cost))
-    found = torch.zeros_like(outputs, dtype=torch.float32)
-    found.view(-1).index_add_(0, cells, engine.cell_sums(posterior).float())
-    return loglike, found
+    cells = to_device(torch.from_numpy((frame * sequences + sequence) * num_pdfs + lattices.transition_id), outputs.device)
+    values = outputs.reshape(-1)[cells].float()
+    arrived = torch.cuda.Event() if values.is_cuda else None
+    if arrived is not None:
+        values = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)
+        arrived.record()
+
+    def finish() -> tuple[Tensor, Tensor]:
+        if arrived is not None:
+            arrived.synchronize()
+        of = forward_backward(lattices, lattices.graph.astype(np.float64) - lattices.entry_sums(values.double().numpy()))
+        posterior, loglike = (to_device(torch.from_numpy(one), outputs.device)
+                              for one in (lattices.cell_sums(of.posterior).astype(np.float32), of.loglike))
+        found = torch.zeros(outputs.shape, device=outputs.device)
+        found.view(-1).index_add_(0, cells, posterior)
+        return loglike, found
+
+    return finish
 
 
 def chain_objective(outputs: Tensor, numerators: Sequence[Lattices], denominator: Denominator, options: ChainOptions,
                     penalize_out_of_range: bool = True) -> ChainObjective:
     """The objective of a minibatch of sequences of one length, given the outputs (T B, K), frame by frame, and a numerator a sequence."""
     sequences = len(numerators)
-    num, posterior = numerator_forward_backward(Lattices.joined(numerators), outputs)
+    finish = begin_numerators(Lattices.joined(numerators), outputs)
     den, occupied = denominator.forward_backward(outputs, sequences)
+    num, posterior = finish()  # while a GPU is at the denominator
     objf = num.sum() - den.sum()
     derivative = posterior - occupied
     if penalize_out_of_range and options.out_of_range_regularize:

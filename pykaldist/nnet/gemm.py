@@ -35,6 +35,19 @@ def aligned(dim: int) -> int:
     return -(-dim // 8) * 8
 
 
+def whole_rows(values: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Rows (n, dim) of a model on a GPU, without gaps: with the room behind them, (n, aligned dim), and that room alone, which is free.
+
+    Elsewhere, and where there is no room, the rows as they are, and None.
+    """
+    n, dim = values.shape
+    row = aligned(dim)
+    if values.is_cpu or row == dim or values.stride() != (row, 1):
+        return values, None
+    whole = values.as_strided((n, row), (row, 1))
+    return whole, whole[:, dim:]
+
+
 def _pinned(a: Tensor, out: Tensor) -> bool:
     """Whether nnet/blas.py makes this product (in the deterministic mode, on a CPU)."""
     return _PINNED and out.device.type == "cpu" and a.dtype == out.dtype in (torch.float32, torch.float64)

@@ -45,6 +45,7 @@ from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.nnet.forward_backward import best_paths, nearest_paths
 from pykaldist.nnet.forward_backward_torch import on_device
 from pykaldist.nnet.frame_accuracy import Phones
+from pykaldist.nnet.gemm import whole_rows
 from pykaldist.nnet.objective import CrossEntropy, Objective, ObjectiveOptions
 from pykaldist.nnet.priors import log_priors, read_counts
 from pykaldist.options import option
@@ -204,6 +205,7 @@ class LatticeObjective(Objective):
         """
         if not len(lattices):
             return outputs.zero_()
+        given, outputs = outputs, whole_rows(outputs)[0]
         options, engine, width = self.options, on_device(lattices, outputs.device), outputs.shape[1]
 
         def put(values: np.ndarray) -> Tensor:
@@ -224,7 +226,9 @@ class LatticeObjective(Objective):
         values = engine.cell_sums(self.of_derivative(posterior, gain))
         wide.view(-1).index_add_(0, cells, values.to(wide.dtype))
         totals[1] += self.finish(lattices, reference, wide, put(rows), ref, numerator - loglike.sum(), expected.sum(), totals)
-        return outputs if wide is outputs else outputs.copy_(wide)
+        if wide is not outputs:
+            outputs.copy_(wide)
+        return given
 
     def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(graph cost, accuracy) of each arc, float64; `reference` is the transition-id of the reference in each cell's frame."""

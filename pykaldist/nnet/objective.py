@@ -24,6 +24,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
+from pykaldist.nnet.gemm import whole_rows
 
 MEAN_FRAMES = 1_000_000  # of which a mean target is made
 
@@ -98,6 +99,14 @@ def _sum(values: Tensor, totals: Tensor) -> Tensor:
     return values.view(*totals.shape[:-1], -1).sum(-1, dtype=torch.float64)
 
 
+def _without_gaps(logits: Tensor) -> Tensor:
+    """Logits (n, K), on a GPU with the room behind each row, which gets no probability."""
+    whole, room = whole_rows(logits)
+    if room is not None:
+        room.fill_(-torch.inf)
+    return whole
+
+
 class CrossEntropy(Objective):
     """Softmax with cross-entropy. Totals: summed loss, frames whose likeliest target has the highest logit, frames.
 
@@ -111,8 +120,9 @@ class CrossEntropy(Objective):
         if minibatch.weights is not None or minibatch.posterior_probs is not None:
             return self._weighted(outputs, minibatch, totals)
         targets = minibatch.targets.long().unsqueeze(1)
-        correct = outputs.argmax(1, keepdim=True) == targets
-        torch.softmax(outputs, 1, out=outputs)
+        whole = _without_gaps(outputs)
+        correct = whole.argmax(1, keepdim=True) == targets
+        torch.softmax(whole, 1, out=whole)
         chosen = outputs.gather(1, targets)
         totals[..., 0] -= _sum(chosen.clamp_min(torch.finfo(outputs.dtype).tiny).log_(), totals)
         totals[..., 1] += _sum(correct, totals)
@@ -127,8 +137,9 @@ class CrossEntropy(Objective):
         if minibatch.weights is not None:
             amounts = amounts * minibatch.weights.unsqueeze(1)
         mass = amounts.sum(1, keepdim=True)
-        correct = (outputs.argmax(1, keepdim=True) == pdfs[:, :1]) * mass
-        torch.softmax(outputs, 1, out=outputs)
+        whole = _without_gaps(outputs)
+        correct = (whole.argmax(1, keepdim=True) == pdfs[:, :1]) * mass
+        torch.softmax(whole, 1, out=whole)
         logs = outputs.gather(1, pdfs).clamp_min_(torch.finfo(outputs.dtype).tiny).log_()
         totals[..., 0] -= _sum(logs.mul_(amounts), totals)
         totals[..., 1] += _sum(correct, totals)

@@ -88,7 +88,7 @@ class Rbm(Model):
     def reconstruct(self, hidden: Tensor, out: Tensor) -> None:
         """Reconstruct the visible units: out (n, V) <- E[v | h] for hidden states (n, H), with the parameters of the last forward."""
         if self.compute != hidden.dtype:
-            hidden = self._activations.dlogits[: len(hidden)].copy_(hidden)
+            hidden = self._activations.narrowed(hidden)
         affine(hidden, self.units.weight.t(), self.units.visible_bias, out)
         if self.visible_units == "bern":
             sigmoid(out, out)

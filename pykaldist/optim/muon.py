@@ -61,14 +61,14 @@ class Muon(Adam):
         for part, shape in self._hidden:
             own = gradient[part].view(shape)
             velocity = self.means[0, part].view(shape).mul_(momentum).add_(own)
-            own.copy_(orthogonal(own.add_(velocity, alpha=momentum))).mul_(SCALE * math.sqrt(max(shape)))
+            own.copy_(orthogonal(own.add_(velocity, alpha=momentum), self.model.compute)).mul_(SCALE * math.sqrt(max(shape)))
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """Nearly the orthogonal matrix U V^T of a matrix U S V^T (out, in): singular values between 0.7 and 1.2."""
+def orthogonal(matrix: Tensor, compute: torch.dtype) -> Tensor:
+    """Nearly the orthogonal matrix U V^T of a matrix U S V^T (out, in): singular values between 0.7 and 1.2. `compute`: of its products."""
     wide = matrix.shape[0] <= matrix.shape[1]
     x = matrix if wide else matrix.mT
-    x = x / torch.linalg.vector_norm(x).clamp_min(TINY)
+    x = (x / torch.linalg.vector_norm(x).clamp_min(TINY)).to(compute)
     for _ in range(STEPS):
         gram = x @ x.mT
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)

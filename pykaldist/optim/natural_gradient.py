@@ -164,13 +164,10 @@ def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
 
 
 def orthonormalise_in_place(w: Tensor, root: Tensor) -> None:
-    """Do the same to W (rank, dim) on a device, with root (rank,), where the host waits for nothing."""
-    wide, scale = w.double(), root.double().unsqueeze(1)
-    rows = wide / scale
-    off = (rows @ rows.t() - torch.eye(len(w), dtype=torch.float64, device=w.device)).abs().max()
-    q, r = torch.linalg.qr(rows.t())
-    signs = torch.where(r.diagonal() < 0.0, -1.0, 1.0)
-    w.copy_(torch.where(off > MAX_DEVIATION, (q * signs).t() * scale, wide))
+    """Do the same to W (rank, dim) on a device, with root (rank,), where the host waits for nothing: rows that are orthonormal, too."""
+    scale = root.double().unsqueeze(1)
+    q, r = torch.linalg.qr((w / scale).t())
+    w.copy_(q.t().mul_(scale.copysign(r.diagonal().unsqueeze(1))))
 
 
 class OnlineNaturalGradient:
@@ -245,6 +242,8 @@ class OnlineNaturalGradient:
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
         """Compute H = X W^T (n, rank), of the type of x; where MKL multiplies, in float32, H^T = W X^T is the faster way."""
+        if x.dtype == torch.bfloat16 and x.is_cuda:
+            return torch.mm(x, w.t(), out=x.new_empty(len(x), aligned(self.rank))[:, : self.rank])
         if x.dtype == torch.bfloat16:
             return torch.mm(x, w.t())
         if by_onednn(x):

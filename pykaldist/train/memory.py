@@ -26,6 +26,7 @@ from pykaldist.train.trainer import Trainer
 
 META = torch.device("meta")
 LIBRARIES = 0.05  # of the free memory, which is left to libraries and to what lies between the tensors
+WORKSPACES = 3  # of cuBLAS: of the stream that trains, that on which steps are recorded, and that of exchanges
 LEAST_PIECES = 1 / 50  # of the training frames, for which there has to be room where they come in pieces
 CURE = "use a smaller network or --minibatch-size, or more GPUs, so that a process has fewer workers"
 FRAMES = "training frames"
@@ -152,10 +153,16 @@ def settled(ledger: Ledger, device: torch.device, processes: Processes) -> tuple
     Every process of the job calls it. Where one has to be refused, it raises UserError, which ends them all.
     """
     sharing = _sharing(device, processes)
+    ledger.entries["cuBLAS"] = WORKSPACES * _workspace(device)
     free = free_bytes(device) // sharing
     room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}")
     words = f"{ledger.described()}; {gigabytes(free)} are free on {device}"
     return room, words if room is None else f"{words}: the training frames come in pieces, in {gigabytes(room)}"
+
+
+def _workspace(device: torch.device) -> int:
+    """The bytes that PyTorch gives cuBLAS to work in, for a stream: 32 MiB since Hopper, before it 8 MiB and an eighth."""
+    return 32 << 20 if torch.cuda.get_device_capability(device)[0] >= 9 else (8 << 20) + (1 << 17)
 
 
 def _sharing(device: torch.device, processes: Processes) -> int:

@@ -184,8 +184,9 @@ def steps(clock: Clock, denominator: Denominator, numerators: list[Lattices], nn
     feats = feats.to(clock.device)
     learner = Chain(network, feats, numerators, denominator, clock)
     optimizer, totals = Nnet3(learner, Nnet3Options()), torch.zeros(1, dtype=torch.float64, device=clock.device)
-    restore = objective.numerator_forward_backward
-    objective.numerator_forward_backward = clock.timed("numerator", restore)
+    restore = objective.begin_numerators
+    begin = clock.timed("numerator", restore)
+    objective.begin_numerators = lambda *given: clock.timed("numerator", begin(*given))
     learner.denominator = Timed(denominator, clock)
     optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]  # timed from here on
     optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]  # likewise
@@ -199,7 +200,7 @@ def steps(clock: Clock, denominator: Denominator, numerators: list[Lattices], nn
         optimizer.local_step(Minibatch(feats, torch.zeros(0), index, False, seed=index), RATE, totals)
         if clock.parts:
             seconds.append(clock.now() - before)
-    objective.numerator_forward_backward = restore
+    objective.begin_numerators = restore
     return sorted(seconds[12:]) if clock.parts else [clock.now() - begun] + [0.0] * (args.steps - 1), dict(clock.seconds), network
 
 

@@ -14,8 +14,8 @@ from pykaldist.errors import UserError
 from pykaldist.frames.lattices import Lattices
 from pykaldist.hmm.chain.supervision import frame_range
 from pykaldist.io.fst import Fst
-from pykaldist.nnet.chain_denominator import Denominator
-from pykaldist.nnet.chain_objective import ChainOptions, chain_objective, flat_start_numerator, numerator, numerator_forward_backward
+from pykaldist.nnet.chain_denominator import Denominator, denominator_on
+from pykaldist.nnet.chain_objective import ChainOptions, begin_numerators, chain_objective, flat_start_numerator, numerator
 
 PDFS = 112
 
@@ -93,7 +93,7 @@ def test_a_numerator_is_the_sum_over_its_paths(seed: int, frames: int, sequences
         graphs.append(Fst.from_arcs(0, rng.uniform(0, 1, 2), source, label, label, rng.uniform(0, 2, 4), target))
     found = [flat_start_numerator(graph, frames, 3) for graph in graphs]
     y = rng.standard_normal((frames, sequences, 3)).astype(np.float32)
-    loglike, posterior = numerator_forward_backward(Lattices.joined([one for one in found if one]), torch.from_numpy(y.reshape(-1, 3)))
+    loglike, posterior = begin_numerators(Lattices.joined([one for one in found if one]), torch.from_numpy(y.reshape(-1, 3)))()
     expected = np.zeros_like(y, np.float64)
     for b, graph in enumerate(graphs):
         total = 0.0
@@ -125,7 +125,7 @@ def test_numerators_of_other_lengths_are_refused() -> None:
     loop = Fst.from_arcs(0, np.array([0.0]), np.array([0]), label, label, np.array([0.7]), np.array([0]))
     parts = [flat_start_numerator(loop, frames, 2) for frames in (2, 3)]
     with pytest.raises(UserError, match="5 output frames has numerators of 2 3 frames"):
-        numerator_forward_backward(Lattices.joined([one for one in parts if one]), torch.zeros(5, 2))
+        begin_numerators(Lattices.joined([one for one in parts if one]), torch.zeros(5, 2))
 
 
 def test_a_numerator_of_other_pdfs_is_refused() -> None:
@@ -133,3 +133,18 @@ def test_a_numerator_of_other_pdfs_is_refused() -> None:
     one = Fst.from_arcs(0, np.array([np.inf, 0.0]), np.array([0]), label, label, np.array([0.7]), np.array([1]))
     with pytest.raises(UserError, match="labels from 3 to 3, expected pdfs"):
         numerator(one, 2)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_without_waiting_for_more_than_what_numerators_need(cuda) -> None:
+    label = np.array([1, 2, 2, 1])
+    graph = Fst.from_arcs(0, np.zeros(2), np.array([0, 0, 1, 1]), label, label, np.array([0.7, 0.9, 0.4, 1.1]), np.array([0, 1, 0, 1]))
+    numerators = [one for one in (flat_start_numerator(graph, 3, 2) for _ in range(2)) if one]
+    outputs = torch.randn(6, 2, generator=torch.Generator().manual_seed(3))
+    expected = chain_objective(outputs, numerators, Denominator(graph, 2, 0.1), ChainOptions(0.1, 0.001))
+    denominator, given = denominator_on(graph, 2, 0.1, torch.device("cuda")), outputs.to("cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    found = chain_objective(given, numerators, denominator, ChainOptions(0.1, 0.001))
+    torch.cuda.set_sync_debug_mode("default")
+    for name in ("num", "den", "objf", "l2_term", "derivative", "posterior"):
+        torch.testing.assert_close(getattr(found, name).cpu(), getattr(expected, name), rtol=1e-5, atol=1e-6)

@@ -154,7 +154,14 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
         each = -(-count // len(hosts))
         where = ["-iface", options.interface] if options.interface else []
         where += ["-hosts", ",".join(f"{host}:{slots or each}" for host, slots in hosts)]
-    return [Command([starter, *where, "-n", str(count), *verb], env)]
+    return [Command([starter, *where, "-n", str(count), *verb], env | of_open_mpi())]
+
+
+def of_open_mpi() -> dict[str, str]:
+    """What Open MPI wants to be told: that more processes than cores are meant, and that it may start them for root, as in a container."""
+    policy = {"OMPI_MCA_rmaps_base_oversubscribe": "true", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return policy | root if os.geteuid() == 0 else policy
 
 
 def mpiexec(several_hosts: bool = False) -> str | None:
