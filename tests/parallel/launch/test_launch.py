@@ -20,6 +20,7 @@ from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.launch import commands as starting
 from pykaldist.parallel.launch import launcher as launch
+from pykaldist.parallel.launch.commands import of_open_mpi
 from pykaldist.parallel.launch.job import JobOptions, started_by
 from pykaldist.parallel.launch.watch import CAME, DIED, FOLDER, WAITING, Watch, activity, pulse, read_records, write_last_words
 from pykaldist.parallel.transport.addresses import variables
@@ -70,11 +71,13 @@ def test_mpiexec():
     verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", "train", "store", "exp"]
     command = one(cpu(ngpu=4))
     assert Path(command.words[0]) == Path(sys.executable).with_name("mpiexec.gforker") and command.words[1:] == ["-n", "4", *verb]
-    assert command.env == variables("lo")
+    assert command.env == variables("lo") | of_open_mpi()
     several = one(cpu(ngpu=7, hosts="a,b"))
-    assert Path(several.words[0]).name == "mpiexec" and several.words[1:5] == ["-hosts", "a:4,b:4", "-n", "7"] and several.env == {}
+    assert Path(several.words[0]).name == "mpiexec" and several.words[1:5] == ["-hosts", "a:4,b:4", "-n", "7"]
+    assert several.env == of_open_mpi()
     named = one(cpu(ngpu=7, hosts="a,b", interface="eth1"))
-    assert named.words[1:4] == ["-iface", "eth1", "-hosts"] and named.env == variables("eth1")
+    assert named.words[1:4] == ["-iface", "eth1", "-hosts"] and named.env == variables("eth1") | of_open_mpi()
+    assert of_open_mpi()["OMPI_MCA_rmaps_base_oversubscribe"] == "true"
     gloo = one(cpu(ngpu=4, hosts="a,b", fabric="gloo"))
     assert gloo.words[5:] == [sys.executable, "-m", "pykaldist", "train", "store", "exp"] and gloo.env["MASTER_ADDR"] == "a"
 
