@@ -17,7 +17,8 @@ On a GPU nothing but the update of the Fisher models needs the host (an eigendec
 minibatches). It is made by helper threads while half as many further minibatches are trained on with the models before; the delay is
 counted in minibatches, so that a run is repeatable. On a CPU, and for the first minibatches, the update takes effect at once, as in Kaldi.
 
-The update costs the same in either arithmetic, and so more beside a step in bfloat16, where it is made less often (docs/benchmarks.md).
+The update costs the same whatever the step takes, and so more beside one in bfloat16 or on a GPU, whose host has few cores for it. There it
+is made less often (docs/benchmarks.md has the accuracy).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
-DEFAULT_PERIOD, DEFAULT_PERIOD_BF16 = 4, 32
+DEFAULT_PERIOD, RARE_PERIOD = 4, 32  # the rare one is as accurate (docs/benchmarks.md); 4 is Kaldi's
 HELPER_THREADS = 8
 
 
@@ -53,7 +54,7 @@ class NgSgdOptions(OptimizerOptions):
 
     rank_in: int | None = option(None, "rank of the Fisher matrix of a map's inputs (20, or half of their dimension where that is less)")
     rank_out: int | None = option(None, "rank of the Fisher matrix of a map's output derivatives (80, or half of their dimension)")
-    update_period: int | None = option(None, "minibatches between updates of the Fisher matrices (4, with bfloat16 32)")
+    update_period: int | None = option(None, "minibatches between updates of the Fisher matrices (4; on a GPU and with bfloat16 32)")
     num_samples_history: float = option(2000.0, "frames over which the Fisher matrices are smoothed")
     alpha: float = option(4.0, "smoothing of the Fisher matrices towards the identity")
     max_change_per_sample: float = option(0.075, "largest change a frame, of a map's parameters (nnet2); 0: no limit")
@@ -228,7 +229,8 @@ class NgSgd(NaturalGradient):
     def __init__(self, learner: Learner, options: NgSgdOptions) -> None:
         if not learner.model.maps:
             raise UserError("--optimizer ngsgd: the model has no affine map to take a natural gradient of; use --optimizer sgd.")
-        period = options.update_period or (DEFAULT_PERIOD_BF16 if learner.model.compute == torch.bfloat16 else DEFAULT_PERIOD)
+        rare = learner.model.compute == torch.bfloat16 or learner.model.device.type != "cpu"
+        period = options.update_period or (RARE_PERIOD if rare else DEFAULT_PERIOD)
         super().__init__(learner, options, {m: self._state(m, options, period, learner.model.params) for m in learner.model.maps})
 
     def _state(self, map: AffineMap, options: NgSgdOptions, period: int, like: Tensor) -> MapState:

@@ -24,14 +24,15 @@ CELLS = ["--hid-dim", "8", "--projection-dim", "4", "--peepholes", "true"]
 LSTM = ["--nnet", "lstm", "--hid-layers", "2", *CELLS, "--num-streams", "12", "--chunk", "4"]
 BLSTM = ["--nnet", "blstm", "--hid-layers", "2", *CELLS, "--num-streams", "11", "--chunk", "1-5+1"]
 WHOLE = ["--nnet", "blstm", "--hid-layers", "1", *CELLS, "--num-streams", "4", "--sequences", "whole"]
-NGSGD = ["--optimizer", "ngsgd", "--l2-penalty", "1e-5", "--momentum", "0.5"]
+OFTEN = ["--optimizer", "ngsgd", "--update-period", "4"]  # as often as WINDOW has minibatches; a GPU's default is 32
+NGSGD = [*OFTEN, "--l2-penalty", "1e-5", "--momentum", "0.5"]
 BUDGET = {
     "dnn, sgd": (DNN, 10),
     "dnn, sgd with momentum and bounds": ([*DNN, "--momentum", "0.9", "--max-change", "0.75", "--max-param-change", "2"], 10),
-    "dnn, ngsgd": ([*DNN, "--optimizer", "ngsgd"], 20),
-    "dnn, ngsgd with momentum": ([*DNN, "--optimizer", "ngsgd", "--momentum", "0.9"], 20),
-    "dnn, bf16": ([*DNN, "--optimizer", "ngsgd", "--dtype", "bf16", "--update-period", "4"], 20),
-    "cnn, ngsgd": ([*CNN, "--optimizer", "ngsgd"], 20),
+    "dnn, ngsgd": ([*DNN, *OFTEN], 20),
+    "dnn, ngsgd with momentum": ([*DNN, *OFTEN, "--momentum", "0.9"], 20),
+    "dnn, bf16": ([*DNN, *OFTEN, "--dtype", "bf16"], 20),
+    "cnn, ngsgd": ([*CNN, *OFTEN], 20),
     "cnn, batch normalisation": ([*CNN, "--batch-norm", "true"], 10),
     "lstm, sgd": (LSTM, 12),
     "lstm, ngsgd": ([*LSTM, *NGSGD], 15),
@@ -47,7 +48,7 @@ CELLS_BUDGET = {
     "projection": (LstmOptions(hid_layers=1, hid_dim=8, projection_dim=4, peepholes=True), 7),
     "two directions": (BlstmOptions(hid_layers=1, hid_dim=8, peepholes=True), 8),
 }
-SMALL = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "16", "--optimizer", "ngsgd"]
+SMALL = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "16", *OFTEN]
 # Two virtual workers, SMALL: launches a minibatch of one of them, its part of the exchange between them included.
 STRATEGY_BUDGET = {"ma": 12, "ssgd": 13, "onebit": 19, "bmuf": 15, "easgd": 14, "diloco": 21, "adpsgd": 18, "asgd": 18, "hadpsgd": 18}
 WINDOW = 4  # minibatches, a whole number of the periods in which NG-SGD updates

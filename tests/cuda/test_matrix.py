@@ -83,6 +83,7 @@ def check(cuda: EmulatedCuda | None, make_store, make_denlats, folder, monkeypat
     (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
     options = ["--nnet", network, *(WHOLE | FRAMES if objective in AS_THEY_ARE else NETWORKS)[network], "--objective", objective,
                "--optimizer", optimizer, *lattices, *([] if optimizer in ADAMS else ["--momentum", "0.3"]),
+               *(["--update-period", "4"] if optimizer == "ngsgd" else []),
                "--schedule", "exponential", "--learn-rate", "0.01",
                "--num-epochs", "2", *workers(strategy, folder)]
     with waits_of_steps(cuda) as waits:
@@ -143,7 +144,7 @@ def test_overlapped_exchanges_are_recorded_in_parts(cuda, make_store, tmp_path, 
     monkeypatch.setattr(ssgd, "PART", 40)
     for network, optimizer in (("dnn", "ngsgd"), ("blstm", "sgd")):
         options = ["--nnet", network, *NETWORKS[network], "--optimizer", optimizer, *workers("ssgd", tmp_path), "--schedule", "fixed",
-                   "--learn-rates", "0.01"]
+                   "--learn-rates", "0.01", *(["--update-period", "4"] if optimizer == "ngsgd" else [])]
         expected, plain = train(store, tmp_path / f"{network} one by one", *options), cuda.kernels["graph"]
         with waits_of_steps(cuda) as waits:
             found = train(store, tmp_path / f"{network} overlapped", *options, "--overlap", "true")

@@ -40,7 +40,8 @@ def run(make_store, tmp_path, monkeypatch):
 
 def test_without_a_fault_nothing_is_found(cuda: EmulatedCuda, run):
     with waits_of_steps(cuda) as waits:
-        assert torch.equal(run("--optimizer", "ngsgd"), run("--optimizer", "ngsgd", limit=0))
+        options = "--optimizer", "ngsgd", "--update-period", "4"
+        assert torch.equal(run(*options), run(*options, limit=0))
     assert not waits and cuda.pools
 
 
@@ -65,7 +66,7 @@ def test_a_number_of_frames_baked_into_a_graph(run, monkeypatch):
         self._count, self._weight = count, new_weight(count, self.options.num_samples_history)
 
     monkeypatch.setattr(NgSgd, "_set_count", set_count)
-    options = ("--optimizer", "ngsgd")
+    options = ("--optimizer", "ngsgd", "--update-period", "4")
     assert not torch.equal(run(*options, network=BLSTM), run(*options, network=BLSTM, limit=0))
 
 
@@ -96,7 +97,7 @@ def test_a_forgotten_device(make_store, tmp_path, monkeypatch):
 def test_a_copy_read_before_its_event(run, monkeypatch):
     monkeypatch.setattr(streams.Event, "synchronize", lambda event: None)
     with pytest.raises(RuntimeError, match="read before the copy to it is over"):
-        run("--optimizer", "ngsgd")
+        run("--optimizer", "ngsgd", "--update-period", "4")
 
 
 def test_an_event_recorded_too_early(run, monkeypatch):
@@ -114,7 +115,7 @@ def test_an_event_recorded_too_early(run, monkeypatch):
     monkeypatch.setattr(DelayedUpdates, "begin", begun)
     monkeypatch.setattr(streams.Event, "record", recorded)
     with pytest.raises(RuntimeError, match="read before the copy to it is over"):
-        run("--optimizer", "ngsgd")
+        run("--optimizer", "ngsgd", "--update-period", "4")
 
 
 def test_a_buffer_that_is_written_while_it_travels(run, monkeypatch):
@@ -126,7 +127,7 @@ def test_a_buffer_that_is_written_while_it_travels(run, monkeypatch):
 
     monkeypatch.setattr(DelayedUpdates, "deliver", delivered)
     with pytest.raises(RuntimeError, match="written to while it was copied to the device"):
-        run("--optimizer", "ngsgd")
+        run("--optimizer", "ngsgd", "--update-period", "4")
 
 
 def test_a_value_read_in_a_step(run, monkeypatch, cuda: EmulatedCuda):

@@ -131,6 +131,8 @@ def test_what_was_asked_for_is_what_runs():
     assert [(s.input.rank, s.output.rank) for s in defaults.states] == [(4, 5), (5, 5), (5, 3)]  # half of 7 + 1, 10 + 1, 5 + 1
     narrow = Supervised(make_dnn(DnnOptions(1, 10), 7, 5, compute=torch.bfloat16), CrossEntropy())
     periods = [NgSgd(learner, NgSgdOptions()).states[0].input.update_period for learner in (make_learner(), narrow)]
+    on_device = Supervised(make_dnn(DnnOptions(1, 10), 7, 5, device="meta"), CrossEntropy())
+    assert NgSgd(on_device, NgSgdOptions()).states[0].input.update_period == 32
     assert periods == [4, 32] and NgSgd(narrow, NgSgdOptions(update_period=4)).states[0].input.update_period == 4
 
 
