@@ -18,6 +18,7 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
+from pykaldist.optim.ngsgd import RARE_PERIOD
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.planning.counting import Kernel, KernelCounter, count_step, kernels_of, num_bytes, step_kernels
 
@@ -104,7 +105,7 @@ def test_natural_gradients_cost_what_their_formulas_say():
     for inputs, outputs in ((88, 64), (64, 96)):
         width = -(-(inputs + 1) // 8) * 8
         for columns, padded, rank in ((width, width, 20), (outputs, outputs, min(80, (outputs + 1) // 2))):
-            more += 4 * 100 * columns * rank + (2 * 100 * columns * rank + 2 * 2 * padded * rank * rank) / 4
+            more += 4 * 100 * columns * rank + (2 * 100 * columns * rank + 2 * 2 * padded * rank * rank) / RARE_PERIOD
         more += 2 * 100 * (width - inputs) * outputs * 0  # the bias' gradient is a vector's product
     vectors = 2 * 100 * (64 + 96) + sum(2 * 100 * (88 + 1 + 64 + 64 + 1 + 96) * 0 for _ in range(1))
     assert ngsgd.flops - sgd.flops == pytest.approx(more + vectors, rel=0.02)
@@ -151,6 +152,6 @@ def test_kernels_are_those_that_a_device_launches(cuda, optimizer):
     launched = dict(cuda.kernels - before)
     counted: dict[str, int] = {}
     for kernel, share in step_kernels(meta.optimizer, meta.minibatch):
-        if share in (1.0, 0.75):  # those of minibatches without statistics
+        if share in (1.0, 1.0 - 1.0 / RARE_PERIOD):  # those of minibatches without statistics
             counted[kernel.name] = counted.get(kernel.name, 0) + 1
     assert counted == launched
