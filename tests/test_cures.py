@@ -156,9 +156,20 @@ def test_a_message_has_a_cure_or_says_what_to_change() -> None:
     assert unused(TELLING, list(found.values())) == []
 
 
+def of_scripts() -> dict[str, str]:
+    """The errors of shell scripts, and the commands of missing.sh, by file and line."""
+    root, found = ROOT.parent, {}
+    for path in sorted(path for folder in ("steps", "utils", "egs", "tools") for path in (root / folder).rglob("*.sh") if path.is_file()):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if match := re.search(r"(?:ERROR: |missing_command=)(.*)", line):
+                found[f"{path.relative_to(root)}:{number}"] = match[1]
+    return found
+
+
 def test_scripts_and_verbs_that_a_message_names_are_there() -> None:
-    known, lost = verbs(), []
-    for where, text in messages().items():
+    known, lost, errors = verbs(), [], of_scripts()
+    assert len(errors) > 40
+    for where, text in {**messages(), **errors}.items():
         lost += [f"{where}: {script}" for script in re.findall(r"(?<![\w/}])(?:steps|utils|egs)/[\w./*-]+\.(?:sh|py|pl)\b", text)
                  if not (ROOT.parent / script).is_file()]
         lost += [f"{where}: pykaldist {verb}" for verb in re.findall(r"\bpykaldist ([a-z]+(?:-[a-z]+)*)(?= |`|\.|\)|$)", text)
