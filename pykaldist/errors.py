@@ -20,6 +20,12 @@ MOST_NAMED = 8  # processes in a sentence
 
 
 MADE = "what makes it, a recipe's ./run.sh --dry-run true prints"  # of a file that a stage makes
+AGAIN = f"make it again; {MADE}"
+FEATURES = "steps/make_mfcc.sh, steps/make_fbank.sh"  # scripts, where several make or take something
+DECODING = "steps/decode.sh, steps/decode_fmllr.sh, steps/nnet3/decode.sh"
+ALIGNING = "steps/align_fmllr.sh, steps/nnet/align.sh"
+IVECTORS = "steps/online/nnet2/extract_ivectors_online.sh"
+LANG_AGAIN = "make the language directory again (utils/prepare_lang.sh)"
 
 
 class UserError(Exception):
@@ -93,6 +99,18 @@ def out_of_memory_sentence(error: RuntimeError) -> str | None:
     where = "the device" if isinstance(error, OutOfMemoryError) else "the host"
     return (f"{device[0] if device else where} is out of memory{f', when {wanted[1]} more were asked for' if wanted else ''}; "
             f"{DEVICE_CURE}; end what else runs there.")
+
+
+def quoted(path: object) -> str:
+    """A path as it is pasted into a shell."""
+    import shlex  # text tools start without it
+
+    return shlex.quote(str(path))
+
+
+def to_utf8(path: object) -> str:
+    """How a file of text is converted to UTF-8, as a cure."""
+    return f"convert it (of Latin-1: iconv -f latin1 -t utf-8 {quoted(path)} > FILE)"
 
 
 def process_names(ranks: Sequence[int], known: Mapping[int, str]) -> str:

@@ -28,7 +28,7 @@ case " $* " in *" --arpa "* | *" --lmtype"*) exec "${PYKALDIST_ROOT:-$(dirname "
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
 for f in "$1" "$2" ${heldout_text:+"$heldout_text"}; do
-  [ -f "$f" ] || { echo "train_lm.sh: ERROR: no file $f; run the data preparation stage." >&2; exit 1; }
+  [ -f "$f" ] || { echo "train_lm.sh: ERROR: no file $f; the recipe's stages print what makes it: ./run.sh --dry-run true" >&2; exit 1; }
 done
 
 messages=$(pykaldist train-lm --order "$order" --smoothing "$smoothing" --oov="$oov" \

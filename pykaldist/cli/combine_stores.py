@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
         for name in OF_ALL:
             if _content(store, name) != _content(args.stores[0], name):
                 raise UserError(f"{store}/{name} is not that of {args.stores[0]}; pack both with the same options and alignments of one "
-                                "model.")
+                                "model (steps/nnet/pack.sh).")
     with locked(args.out):
         provenance.forget(args.out)
         for part in PARTS:

@@ -114,12 +114,13 @@ def _decoder(args: argparse.Namespace, tid2pdf: np.ndarray, words: SymbolTable) 
         return read_decoder(args.graph_dir, tid2pdf, options, args.lookahead)
     graph = read_search_graph(args.graph_dir, tid2pdf)
     if "#0" not in words:
-        raise UserError(f"{args.graph_dir}/words.txt has no #0, which back-off arcs of language models take; make the graph again.")
+        raise UserError(f"{args.graph_dir}/words.txt has no #0, which back-off arcs of language models take; make the graph again "
+                        "(utils/mkgraph.sh).")
     models = Fst.read(args.old_lm), Fst.read(args.new_lm)
     for path, fst in zip((args.old_lm, args.new_lm), models, strict=True):
         if fst.num_arcs and fst.ilabel.max() >= len(words):
             raise UserError(f"{path} has words up to number {fst.ilabel.max()} where {args.graph_dir}/words.txt has {len(words)}; make it "
-                            "with the words.txt of the graph.")
+                            "with the words.txt of the graph (utils/format_lm.sh).")
     return BiglmDecoder(graph, tid2pdf, options, *models, words["#0"])
 
 

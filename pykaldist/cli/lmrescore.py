@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     other = next((word for word, number in old_words.items() if not word.startswith("#") and new_words.get(word) != number), None)
     if other is not None:
         raise UserError(f"{file.parent}/words.txt has {other} as number {new_words.get(other)}, {old_file.parent}/words.txt as "
-                        f"{old_words[other]}; make both from one lexicon.")
+                        f"{old_words[other]}; make both from one lexicon (utils/prepare_lang.sh).")
     check_decoding(args.lattice_dir, lang=old_file.parent)
     old = Grammar(Fst.read(old_file), old_file)
     new: LanguageModel = ConstArpaLm(file) if args.const_arpa else Grammar(Fst.read(file), file)

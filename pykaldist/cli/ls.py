@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
 
     found = experiments(args.folders)
     if not found:
-        raise UserError(f"{' '.join(map(str, args.folders))}: no experiment below (no model, no training); run a recipe's stages first.")
+        raise UserError(f"{' '.join(map(str, args.folders))}: no experiment below (no model, no training); run a recipe's ./run.sh first.")
     kept = chosen(found, args.where, args.sort)
     if args.json:
         print_json(kept)

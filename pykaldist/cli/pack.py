@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
@@ -148,7 +148,8 @@ def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline) -
     same = args.cv_ali in (None, args.ali) and isinstance(ali, AlignmentDir)
     cv_ali = ali if same else alignment(args.cv_ali or args.ali, held_out)
     if cv_ali.num_pdfs != ali.num_pdfs:
-        raise UserError(f"{args.cv_ali} has {cv_ali.num_pdfs} pdfs, {args.ali} {ali.num_pdfs}; align both with the same model.")
+        raise UserError(f"{args.cv_ali} has {cv_ali.num_pdfs} pdfs, {args.ali} {ali.num_pdfs}; align both with the same model "
+                        f"({ALIGNING}).")
     return {"train": _Part(data, ali, chosen["train"][1]), "dev": _Part(held_out, cv_ali, chosen["dev"][1])}
 
 
@@ -164,7 +165,8 @@ def _chosen(args: argparse.Namespace, data: DataDir) -> dict[str, tuple[DataDir,
     else:
         held = set() if args.append == "true" and args.cv_percent == 0 else hold_out(data, args.cv_percent, args.seed)
     if unknown := held - set(data.utt2spk):
-        raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}.")
+        raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}; take them "
+                        "out of it.")
     uniq, watched = data.utt2uniq, args.ali is None and args.posteriors is None
     train = [u for u in data.utterances() if watched or uniq[u] not in held]
     return {"train": (data, train), "dev": (data, [u for u in data.utterances() if u in held])}
@@ -264,7 +266,7 @@ class _Packing:
         for name in SYSTEM_FILES:
             own, other = store / name, self.args.ali and self.args.ali / name
             if own.is_file() and other and other.is_file() and provenance.checksum(own) != provenance.checksum(other):
-                raise UserError(f"{other} is not that of {store}; align what is appended with the model of the store.")
+                raise UserError(f"{other} is not that of {store}; align what is appended with the model of the store ({ALIGNING}).")
 
     def finish(self) -> None:
         """Write what belongs to both stores."""
@@ -316,7 +318,7 @@ class _Packing:
     def _write_tokens(self, text: str) -> None:
         path = self.args.store / TOKENS
         if self.batch > 1 and (not path.is_file() or path.read_text(encoding="utf-8") != text):
-            raise UserError(f"{path} has other labels than what is appended; pack all of it again.")
+            raise UserError(f"{path} has other labels than what is appended; pack all of it again, with --append false.")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
 

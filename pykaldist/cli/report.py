@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from pykaldist.cli._json import add_json, print_json
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--{given[0].replace('_', '-')} is for a page; add --html FILE.")
     found = [systems(exp) for exp in args.exp]
     if args.json:
-        print_json(spread(found) if len(found) > 1 else as_rows(found[0]))
+        print_json(spread(found) if len(found) > 1 else {"systems": as_rows(found[0]),
+                                                         "stages": [asdict(stage) for stage in stages(args.exp[0])]})
         return
     if len(found) > 1:
         print(render_spread(found))

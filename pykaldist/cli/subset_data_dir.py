@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     data = DataDir(args.source)
     listed = args.utt_list or args.spk_list
     if bool(listed) == (args.number is not None):
-        raise UserError("give either a number of utterances or a list, not both or neither.")
+        raise UserError("give either a number of utterances, or --utt-list or --spk-list.")
     keep = utterances_of_list(data, listed, speakers=bool(args.spk_list)) if listed else choose_utterances(data, args.number, args.how)
     if args.number is not None and args.how != "per-spk" and args.number > len(data.utt2spk):
         print(f"WARNING: {args.source} has {len(data.utt2spk)} utterances, {args.number} were asked for; all are taken.", file=sys.stderr)

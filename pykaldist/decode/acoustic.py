@@ -328,4 +328,5 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
                 raise UserError(f"{mdl} is a subspace model, and --fmpe is for GMMs; leave it out.")
             return SgmmModel(folder, model, transform_dir, gselect)
         return GmmModel(folder, model, transform_dir, fmpe, ngselect)
-    raise UserError(f"{model_dir} has no model ({' or '.join([*NETWORKS, GMM])}); train one, or give a decode directory inside a model's.")
+    raise UserError(f"{model_dir} has no model ({' or '.join([*NETWORKS, GMM])}); train one (a recipe's ./run.sh), or give a decode "
+                    "directory inside a model's.")

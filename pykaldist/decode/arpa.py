@@ -46,7 +46,7 @@ def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tupl
     if np.isin(unigrams, [symbols[BOS], symbols[EOS]]).all():
         raise UserError(f"{arpa} has no sentence of words that are in {words}; its words are such as "
                         f"{', '.join(ngrams.outside_words[:5])}; train it on text of this vocabulary, in its spelling (upper or lower "
-                        "case).")
+                        "case), with utils/train_lm.sh.")
     fst = _transducer(ngrams, symbols[BOS], symbols[EOS], symbols["#0"])
     ngrams.orders.clear()  # they are in the transducer now
     return fst, ngrams

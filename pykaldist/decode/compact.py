@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pykaldist.errors import DECODING
 from pykaldist.io.fst import EXPANDED_MUTABLE, Header, vector_header
 from pykaldist.kernels import kernel, python_of
 
@@ -58,7 +59,7 @@ def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
     """
     words = np.frombuffer(data, "<i4", (len(data) - header.end) // 4, header.end)
     if header.num_states > len(words) // _STATE:
-        raise ValueError("is truncated or damaged; decode again")
+        raise ValueError(f"is truncated or damaged; decode again ({DECODING})")
     # The lattice ends somewhere in `words`; room that is not used is never touched.
     state_at, arc_at = np.empty(header.num_states, np.int64), np.empty(len(words) // _ARC, np.int64)
     python = python_of(_find_places, len(data) < _LITTLE)
@@ -70,7 +71,7 @@ def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
     arc_at = arc_at[:max(arcs, 0)].copy()
     word = words[arc_at]
     if size < 0 or (word != words[arc_at + 1]).any():
-        raise ValueError("is truncated or damaged; decode again")
+        raise ValueError(f"is truncated or damaged; decode again ({DECODING})")
     places = np.concatenate([arc_at + 2, state_at])  # of weights, arcs' and then states'
     cost = words[places[:, None] + np.arange(2)].view(np.float32)
     length = words[places + 2].astype(np.int64)

@@ -37,11 +37,11 @@ class DecoderOptions:
     def check(self) -> None:
         """Check the options; raises UserError for a value that cannot work."""
         if not (self.beam > 0 and self.lattice_beam > 0 and self.acwt > 0 and self.beam_delta > 0):
-            raise UserError(f"beam ({self.beam}), lattice-beam ({self.lattice_beam}), acwt ({self.acwt}) and beam-delta "
+            raise UserError(f"--beam ({self.beam}), --lattice-beam ({self.lattice_beam}), --acwt ({self.acwt}) and --beam-delta "
                             f"({self.beam_delta}) must be above 0.")
         if self.max_active < 2 or not 0 <= self.min_active < self.max_active or self.prune_interval < 1:
-            raise UserError(f"max-active ({self.max_active}) must be at least 2 and above min-active ({self.min_active}), which must not "
-                            f"be negative, and prune-interval ({self.prune_interval}) at least 1.")
+            raise UserError(f"--max-active ({self.max_active}) must be at least 2 and above --min-active ({self.min_active}), which must "
+                            f"not be negative, and --prune-interval ({self.prune_interval}) at least 1.")
 
 
 class LatticeDecoder:
@@ -142,8 +142,8 @@ class Decoding:
         """Search on over the next frames, `loglikes` [frames, pdfs]; raises UserError for a matrix that does not fit."""
         d = self._current()
         if loglikes.ndim != 2 or loglikes.shape[1] < d.num_pdfs:
-            raise UserError(f"the log-likelihoods have shape {loglikes.shape} where [frames, at least {d.num_pdfs} pdfs] is expected; "
-                            "is this the graph of another model?")
+            raise UserError(f"the log-likelihoods have shape {loglikes.shape} where [frames, at least {d.num_pdfs} pdfs] is expected; make "
+                            "the graph of this model with utils/mkgraph.sh.")
         loglikes = np.ascontiguousarray(loglikes, np.float32)
         if not np.isfinite(loglikes).all():
             raise UserError("the log-likelihoods hold values that are not finite; check the features and the model.")
@@ -181,8 +181,8 @@ class Decoding:
         reached = search.finish(d._states, d._arcs, d._beams["lattice_beam"], d._tokens, d._links, first_token, first_link, frames)
         order = search.topological_order(d._tokens, d._links, first_token)
         if len(order) < first_token[-1]:
-            raise UserError("the decoding graph has a cycle of arcs without input; make it again from a language model and lexicon "
-                            "without empty words.")
+            raise UserError("the decoding graph has a cycle of arcs without input; make it again (utils/mkgraph.sh) from a language model "
+                            "and lexicon without empty words.")
         offset, target, arc = search.ordered_links(d._tokens, d._links, order, first_link[-1])
         loglikes = np.concatenate(self._loglikes)
         frame = np.repeat(np.arange(frames + 1, dtype=np.int32), np.diff(first_token))

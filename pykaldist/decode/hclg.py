@@ -82,7 +82,8 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     """Make LG from L_disambig and G: composed, determinised, minimised, pushed."""
     lg = compose(lexicon, grammar)
     if lg.num_states == 0:
-        raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
+        raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt "
+                        "(utils/format_lm.sh).")
     return push_special(minimize(trimmed(determinized(lg, "the lexicon with the language model"))))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pykaldist.errors import UserError
+from pykaldist.errors import IVECTORS, UserError
 from pykaldist.io.tables import MatrixReader
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
@@ -33,7 +33,8 @@ class OnlineIvectors:
                 raise UserError(f"{self._path / name} does not exist; run steps/online/nnet2/extract_ivectors_online.sh.")
         text = (self._path / "ivector_period").read_text(encoding="utf-8", errors="replace").strip()
         if not (text.isdecimal() and 0 < int(text) < 10000):
-            raise UserError(f"{self._path}/ivector_period: expected a number of frames, found {text[:40]!r}; extract the i-vectors again.")
+            raise UserError(f"{self._path}/ivector_period: expected a number of frames, found {text[:40]!r}; extract the i-vectors again "
+                            f"({IVECTORS}).")
         self.period = int(text)
         self._ivectors = MatrixReader(self._path / "ivector_online.scp")
 
@@ -43,7 +44,7 @@ class OnlineIvectors:
                if (path := folder / "final.ie.id").is_file()]
         if len(set(ids)) > 1:
             raise UserError(f"{self._path} has i-vectors of another extractor ({ids[1]}) than those that {model_dir} was trained with "
-                            f"({ids[0]}); extract them with the model's extractor.")
+                            f"({ids[0]}); extract them with the model's extractor ({IVECTORS}).")
 
     def of_frames(self, utt: str, frames: int) -> np.ndarray:
         """The i-vector of each frame (frames, dimension) of an utterance.
@@ -52,15 +53,16 @@ class OnlineIvectors:
         """
         where = f"{self._path}/ivector_online.scp, {utt}"
         if utt not in self._ivectors:
-            raise UserError(f"{where}: there are no i-vectors; extract them for this data directory.")
+            raise UserError(f"{where}: there are no i-vectors; extract them for this data directory ({IVECTORS}).")
         found = self._ivectors[utt]
         if found.ndim != 2 or found.shape[1] != self._dim or not len(found):
             raise UserError(f"{where}: expected i-vectors of dimension {self._dim}, found {found.shape}; extract them with the extractor "
-                            "that the network was trained with.")
+                            f"that the network was trained with ({IVECTORS}).")
         missing = frames - len(found) * self.period
         if not -MOST_MISSING - self.period < missing <= MOST_MISSING:
             raise UserError(f"{where}: found {len(found)} i-vectors for {frames} frames, expected {-(-frames // self.period)}, one every "
-                            f"{self.period} frames; is ivector_period right, and are they of these features? Extract them again.")
+                            f"{self.period} frames; is ivector_period right, and are they of these features? Extract them again "
+                            f"({IVECTORS}).")
         return found[np.minimum(np.arange(frames) // self.period, len(found) - 1)]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.decode.compact import ARC_TYPE, pack_compact, unpack_compact
-from pykaldist.errors import UserError
+from pykaldist.errors import DECODING, UserError
 from pykaldist.io.entries import open_archive
 from pykaldist.io.fst import Header, unpack
 from pykaldist.io.tables import output_archive
@@ -126,11 +126,11 @@ class Lattice:
             lattice.final_acoustic = final[:, 1]
         ends = ~np.isposinf(lattice.final)
         if not all(np.isfinite(x).all() for x in (lattice.graph, lattice.acoustic, lattice.final[ends], lattice.final_acoustic[ends])):
-            raise ValueError("has costs that are no numbers; decode again")
+            raise ValueError(f"has costs that are no numbers; decode again ({DECODING})")
         if header.num_states and header.start < 0:
-            raise ValueError("has no start state; decode again")
+            raise ValueError(f"has no start state; decode again ({DECODING})")
         if len(target) and not 0 <= target.min() <= target.max() < header.num_states:
-            raise ValueError("has an arc to a state that does not exist; decode again")
+            raise ValueError(f"has an arc to a state that does not exist; decode again ({DECODING})")
         return lattice if header.start <= 0 else lattice.in_order(header.start), end
 
     def in_order(self, start: int = 0) -> Lattice:
@@ -140,7 +140,7 @@ class Lattice:
             return self
         rank = _topological_rank(start, self.offset, self.target)
         if len(rank) != self.num_states:
-            raise ValueError("has a cycle; decode again")
+            raise ValueError(f"has a cycle; decode again ({DECODING})")
         return self.select(np.argsort(rank))
 
     def select(self, states: np.ndarray) -> Lattice:
@@ -227,7 +227,7 @@ def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]
         with open_archive(path) as stream:
             data = stream.read()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is truncated or damaged ({error}); decode again.") from error
+        raise UserError(f"{path} is truncated or damaged ({error}); decode again ({DECODING}).") from error
     yield from lattices_in(data, os.fspath(path))
 
 
@@ -239,13 +239,13 @@ def lattices_in(data: bytes, path: str) -> Iterator[tuple[str, Lattice]]:
         space = data.find(b" ", pos, pos + _LONGEST_KEY)
         found = data[pos:space].decode("utf-8", "replace")
         if space <= pos or not found.isprintable() or "\ufffd" in found:
-            raise UserError(f"{path} is damaged or no lattice archive: no key after {key or 'its beginning'}; decode again.")
+            raise UserError(f"{path} is damaged or no lattice archive: no key after {key or 'its beginning'}; decode again ({DECODING}).")
         key = found
         try:
             lattice, pos = Lattice.parse(view, space + 1)
             lattice = lattice.in_order()
             if lattice.num_states == 0 or not lattice.reaches_end[0]:
-                raise ValueError("has no path to a final state; decode again")
+                raise ValueError(f"has no path to a final state; decode again ({DECODING})")
         except ValueError as error:
             raise UserError(f"{path}, utterance {key}: {error}.") from error
         yield key, lattice
@@ -255,5 +255,5 @@ def read_decode_dir(decode_dir: str | os.PathLike[str]) -> Iterator[tuple[str, L
     """Iterate over (utterance, lattice) of all `lat.*.gz`, in the order of the jobs; raises UserError where there is none."""
     archives = sorted(Path(decode_dir).glob("lat.*.gz"), key=lambda path: (len(path.name), path.name))
     if not archives:
-        raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first.")
+        raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first ({DECODING}).")
     return (entry for path in archives for entry in read_lattices(path))

@@ -15,7 +15,7 @@ import numpy as np
 
 from pykaldist import kernels
 from pykaldist.decode.lattice import Lattice, lattices_in
-from pykaldist.errors import UserError
+from pykaldist.errors import AGAIN, UserError
 from pykaldist.io.entries import DAMAGE, reason
 from pykaldist.io.fst import pack
 from pykaldist.io.table_streams import archive_sources, read_table
@@ -41,7 +41,7 @@ def read_lattice_table(rspecifier: str, little: int = SMALL, empty: bool = False
             with open_rxfilename(name) as stream:
                 data = stream.read()
         except DAMAGE as error:
-            raise UserError(f"{name} is truncated or damaged ({reason(error)}); make it again.") from error
+            raise UserError(f"{name} is truncated or damaged ({reason(error)}); {AGAIN}.") from error
         if not data:
             if empty:
                 continue
@@ -64,7 +64,7 @@ def _text_entries(data: bytes, name: str) -> Iterator[tuple[str, Lattice]]:
         try:
             lattice = _parse_text([line.split() for line in lines if line.strip()])
         except (ValueError, IndexError) as error:
-            raise UserError(f"{name}, utterance {key}: no readable lattice ({error}); make it again.") from error
+            raise UserError(f"{name}, utterance {key}: no readable lattice ({error}); {AGAIN}.") from error
         yield key, lattice
 
 

@@ -133,7 +133,8 @@ def grammar_half(grammar: Fst, number: np.ndarray, backoff_label: int) -> Fst:
     label = np.where(known, number[np.where(known, read, 0)], 0)
     keep = label > 0
     if not (keep & (read != backoff_label)).any():
-        raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
+        raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt "
+                        "(utils/format_lm.sh).")
     word = np.where(grammar.olabel == backoff_label, 0, grammar.olabel)
     made = Fst.from_arcs(grammar.start, grammar.final, source[keep], label[keep], word[keep], grammar.weight[keep], grammar.nextstate[keep])
     sort_arcs(made.offset, made.ilabel, made.olabel, made.weight, made.nextstate)

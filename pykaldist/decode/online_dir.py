@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.feats.extract import KINDS, FeatureOptions
 from pykaldist.hmm.ivector.online import OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions
@@ -36,15 +36,15 @@ class PrepareOptions:
 def prepare_online_dir(lang: Path, extractor: Path | None, model_dir: Path, target: Path, options: PrepareOptions) -> None:
     """Make the directory `target`; raises UserError where a file is missing, or the model is one that is not decoded online here."""
     if (model_dir / "online_cmvn").is_file():
-        raise UserError(f"{model_dir}/online_cmvn: networks on features with online CMVN are not decoded online here; train one on "
-                        "features as they are.")
+        raise UserError(f"{model_dir}/online_cmvn: networks on features with online CMVN are not decoded online here; train one with "
+                        "--feat.cmvn-opts='--norm-means=false --norm-vars=false'.")
     model, tree = model_dir / f"{options.iter}.mdl", model_dir / "tree"
     needed = [lang / "phones/silence.csl", model, tree, options.config]
     if extractor is not None:
         needed += [extractor / name for name in EXTRACTOR_FILES]
     for path in needed:
         if not path.is_file():
-            raise UserError(f"{path} does not exist.")
+            raise UserError(f"{path} does not exist; check the path; {MADE}.")
     read_conf(KINDS[options.feature_type], options.config)
     copies = {model: target / "final.mdl", tree: target / "tree", options.config: target / f"conf/{options.feature_type}.conf"}
     for path in (model_dir / "frame_subsampling_factor", model_dir / "cmvn_opts", lang / "phones.txt"):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pykaldist.errors import DECODING
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -103,4 +104,4 @@ def check_decoding(decode_dir: PathLike, lang: PathLike | None = None, model: Pa
     if lang is not None:
         provenance.compare(decode_dir, word_facts(lang), f"{lang}/words.txt", "use the graph directory that it was decoded with")
     if model is not None:
-        provenance.compare(decode_dir, model_facts(model), str(model), "decode again with this model")
+        provenance.compare(decode_dir, model_facts(model), str(model), f"decode again with this model ({DECODING})")

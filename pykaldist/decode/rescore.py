@@ -15,7 +15,7 @@ import numpy as np
 
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, read_lattices
-from pykaldist.errors import UserError
+from pykaldist.errors import DECODING, UserError
 from pykaldist.io.datadir import DataDir
 
 
@@ -80,4 +80,4 @@ def check_lattice(lattice: Lattice, frames: int, num_transition_ids: int, where:
     highest = int(lattice.transition_ids.max(initial=0))
     if lattice.num_frames != frames or highest > num_transition_ids:
         raise UserError(f"{where}: the lattice has {lattice.num_frames} frames and transition-ids up to {highest}, the features {frames} "
-                        f"and the model {num_transition_ids}; decode again.")
+                        f"and the model {num_transition_ids}; decode again ({DECODING}).")

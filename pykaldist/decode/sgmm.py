@@ -55,7 +55,7 @@ class SgmmModel:
         for speaker, vector in vectors.items():
             if vector.shape != (dim,):
                 raise UserError(f"the vector of speaker {speaker} has shape {vector.shape}, {self.path} takes vectors of {dim} dimensions; "
-                                "estimate them with this model.")
+                                "estimate them with this model (steps/decode_sgmm2.sh, steps/align_sgmm2.sh).")
         self.vectors = dict(vectors)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:

@@ -27,11 +27,11 @@ def for_plain_features(model_dir: Path, nnet: Nnet3, mean_data: Path | None) -> 
     pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
     cmvn = pipeline.cmvn
     if pipeline.online is not None:
-        raise UserError(f"{model_dir}/online_cmvn: features with online CMVN are not made of audio as it comes here; train a network on "
-                        "features as they are.")
+        raise UserError(f"{model_dir}/online_cmvn: features with online CMVN are not made of audio as it comes here; train a network with "
+                        "--feat.cmvn-opts='--norm-means=false --norm-vars=false'.")
     if pipeline.lda is not None or pipeline.deltas.delta_order or cmvn.norm_vars or cmvn.sliding:
         raise UserError(f"{model_dir} takes features with deltas, final.mat, variance or sliding normalisation, none of which is made of "
-                        "audio as it comes; train a network on features as they are.")
+                        "audio as it comes; train a network with --feat.cmvn-opts='--norm-means=false --norm-vars=false'.")
     if not cmvn.norm_means:
         if mean_data is not None:
             raise UserError(f"{model_dir} takes features as they are, without CMVN; leave out --mean-of.")

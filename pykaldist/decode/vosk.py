@@ -100,11 +100,11 @@ def _check_ivectors(model_dir: Path, model: Nnet3Model, extractor: Path | None) 
         raise UserError(f"the network of {model_dir} takes no i-vectors; leave out --extractor.")
     for name in (*IVECTOR_FILES, "splice_opts"):
         if not (extractor / name).is_file():
-            raise UserError(f"{extractor}/{name} does not exist; name the directory of an i-vector extractor.")
+            raise UserError(f"{extractor}/{name} does not exist; name the directory of an i-vector extractor (--extractor).")
     found, wanted = IvectorExtractor.read(extractor / "final.ie").dim, model.nnet.dim("ivector")
     if found != wanted:
         raise UserError(f"{extractor}/final.ie makes i-vectors of dimension {found}, the network of {model_dir} takes {wanted}; name the "
-                        "extractor that it was trained with.")
+                        "extractor that it was trained with (--extractor).")
 
 
 def _graph_files(graph_dir: Path, model: Nnet3Model) -> list[Path]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
@@ -81,8 +81,8 @@ def cmvn_stats(matrices: Iterable[np.ndarray]) -> np.ndarray:
         if stats is None:
             stats = np.zeros((2, x.shape[1] + 1))
         if stats.shape[1] != x.shape[1] + 1:
-            raise UserError(f"features have {x.shape[1]} dimensions after {stats.shape[1] - 1} before; "
-                            "make them again with one config.")
+            raise UserError(f"features have {x.shape[1]} dimensions after {stats.shape[1] - 1} before; make them again with one config "
+                            f"({FEATURES}).")
         stats[0, :-1] += x.sum(axis=0)
         stats[1, :-1] += np.einsum("td,td->d", x, x)
         stats[0, -1] += len(x)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import IVECTORS, UserError
 from pykaldist.io.tables import MatrixReader
 
 EXTRACTOR_ID = "final.ie.id"
@@ -40,7 +40,8 @@ class IvectorDir:
     def __getitem__(self, utt: str) -> np.ndarray:
         """The i-vectors of an utterance, (rows, dim)."""
         if utt not in self._table:
-            raise UserError(f"{self.path / 'ivector_online.scp'} has no i-vectors of {utt}; extract those of this data directory.")
+            raise UserError(f"{self.path / 'ivector_online.scp'} has no i-vectors of {utt}; extract those of this data directory "
+                            f"({IVECTORS}).")
         return self._table[utt]
 
     def archives(self) -> list[str]:

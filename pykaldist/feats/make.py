@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_table
@@ -168,7 +168,7 @@ def collect_parts(data: DataDir, feat_dir: str | os.PathLike[str], kind: str, nj
     for job in range(1, nj + 1):
         base = Path(feat_dir) / part_name(data, kind, job)
         if not base.with_name(base.name + ".utts").is_file():
-            raise UserError(f"{base}.utts does not exist: job {job} of {nj} did not come to its end; run the stage again.")
+            raise UserError(f"{base}.utts does not exist: job {job} of {nj} did not come to its end; make the features again ({FEATURES}).")
         where.update(read_map(f"{base}.scp"))
         lost.update(read_map(f"{base}.lost"))
         texts.update(read_map(f"{base}.texts"))
@@ -177,7 +177,7 @@ def collect_parts(data: DataDir, feat_dir: str | os.PathLike[str], kind: str, nj
     total = data.utterances()
     if set(total) != set(where) | set(lost) | set(texts):
         raise UserError(f"{feat_dir} has features of {len(where)} utterances, {data.path} has {len(total)}, and they are not the same; "
-                        "run the stage again.")
+                        f"make them again ({FEATURES}).")
     if len(lost) > MAX_LOST * len(total):
         utt = next(iter(lost))
         raise UserError(f"{len(lost)} of {len(total)} utterances of {data.path} are unusable, more than {100 * MAX_LOST:g} %; "
@@ -236,5 +236,5 @@ def _unchanging(stats: np.ndarray, dims: Sequence[int] | None) -> np.ndarray:
 def _finite(feats: MatrixReader, utt: str) -> np.ndarray:
     matrix = feats[utt]
     if not np.isfinite(matrix).all():
-        raise UserError(f"features of {utt} are not finite; look at its audio and make the features again.")
+        raise UserError(f"features of {utt} are not finite; look at its audio and make the features again ({FEATURES}).")
     return matrix

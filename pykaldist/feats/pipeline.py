@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, MADE, UserError
 from pykaldist.feats.cmvn import CmvnOptions, OnlineCmvnOptions, apply_cmvn, cmvn_stats, online_cmvn, sliding_cmvn
 from pykaldist.feats.deltas import DeltaOptions, add_deltas
 from pykaldist.feats.splice import SpliceOptions, splice
@@ -47,7 +47,8 @@ class OnlineCmvn:
         """Read `cmvn_opts` and `global_cmvn.stats` of a network's directory."""
         conf, stats = path / "cmvn_opts", path / "global_cmvn.stats"
         if not stats.is_file():
-            raise UserError(f"{stats} does not exist, which online CMVN needs; copy it from where the network was trained.")
+            raise UserError(f"{stats} does not exist, which online CMVN needs; copy it from where the network was trained (cp "
+                            f"MODEL/{stats.name} {path}).")
         text = conf.read_text(encoding="utf-8") if conf.is_file() else ""
         named = [word.partition("=")[2] for word in text.replace("--config ", "--config=").split() if word.startswith("--config=")]
         options = read_conf(OnlineCmvnOptions, named[0]) if named else parse_conf(OnlineCmvnOptions, text, str(conf))
@@ -103,7 +104,7 @@ class FeaturePipeline:
         """
         path = Path(exp_dir)
         if not path.is_dir():
-            raise UserError(f"{exp_dir} does not exist; train that model first.")
+            raise UserError(f"{exp_dir} does not exist; {MADE}.")
         cmvn, deltas, splicing = path / "cmvn_opts", path / "delta_opts", path / "splice_opts"
         kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file() and not nnet3
         kaldi_nnet = nnet3 or ((path / "final.nnet").is_file() and not (path / "final.pt").is_file())
@@ -138,10 +139,11 @@ class FeaturePipeline:
             raise UserError(f"{data.path}/feats.scp has no features of {utt}; run steps/make_mfcc.sh and utils/fix_data_dir.sh.")
         x = np.asarray(data.feats[utt], dtype=np.float32)
         if x.ndim != 2 or len(x) == 0:
-            raise UserError(f"{data.path}/feats.scp, {utt}: expected frames x dimensions, found shape {x.shape}; "
-                            "make the features again.")
+            raise UserError(f"{data.path}/feats.scp, {utt}: expected frames x dimensions, found shape {x.shape}; make the features again "
+                            f"({FEATURES}).")
         if not np.isfinite(x).all():
-            raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again.")
+            raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again "
+                            f"({FEATURES}, steps/compute_cmvn_stats.sh).")
         heard(len(x))
         x = self._normalise(x, data, utt)
         if self.lda is not None:
@@ -150,8 +152,8 @@ class FeaturePipeline:
             x = add_deltas(x, self.deltas.delta_order, self.deltas.delta_window)
         x = x if self.fmllr is None else self._adapt(x, self.fmllr, data.utt2spk[utt], f"{data.path}, {utt}")
         if not np.isfinite(x).all():
-            raise UserError(f"{data.path}, {utt}: its features are not finite after final.mat or the speaker's fMLLR transform; make "
-                            "these again.")
+            raise UserError(f"{data.path}, {utt}: its features are not finite after final.mat or the speaker's fMLLR transform; make these "
+                            "again (steps/align_fmllr.sh, steps/decode_fmllr.sh).")
         return x
 
     @staticmethod
@@ -191,5 +193,5 @@ def check_dim(dim: int, feats: np.ndarray, where: str = "", model: str | os.Path
     """
     if feats.shape[1] != dim:
         raise UserError(f"{where and f'{where}: '}the model{model and f' {model}'} expects features of dimension {dim}, found "
-                        f"{feats.shape[1]}; make them as those that it was trained on were made (steps/make_*.sh, the same config), and "
-                        "leave its delta_opts, splice_opts and final.mat as they are.")
+                        f"{feats.shape[1]}; make them as those that it was trained on were made ({FEATURES}, the same config), and leave "
+                        "its delta_opts, splice_opts and final.mat as they are.")

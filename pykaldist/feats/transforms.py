@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.io.kaldi import KaldiReader
 from pykaldist.io.tables import output_archive, read_archive, write_matrix
 
@@ -43,11 +43,13 @@ def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, 
     for path in paths:
         for speaker, matrix in read_archive(path):
             if speaker in transforms:
-                raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again.")
+                raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again "
+                                f"({ALIGNING}, steps/decode_fmllr.sh).")
             shape = next(iter(transforms.values()), matrix).shape
             if matrix.ndim != 2 or matrix.shape != shape or matrix.shape[1] - matrix.shape[0] not in (0, 1):
                 raise UserError(f"{path}, {speaker}: expected a transform, a matrix of D x D or D x (D + 1) for one D, found shape "
-                                f"{matrix.shape} behind {shape}; make the alignment or the decoding again.")
+                                f"{matrix.shape} behind {shape}; make the alignment or the decoding again ({ALIGNING}, "
+                                "steps/decode_fmllr.sh).")
             transforms[speaker] = matrix
     return transforms
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pykaldist.errors import UserError
+from pykaldist.errors import IVECTORS, UserError
 from pykaldist.frames.chunk_widths import ChunkSpan
 from pykaldist.frames.items import Items, ItemsWriter, load_array
 from pykaldist.frames.lattices import Lattices
@@ -34,7 +34,7 @@ from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
 
 FORMAT = 1
-CURE = "pack the chunks again"
+CURE = "make the chunks again (steps/nnet3/chain/train.py)"
 UNITS = ("states", "arcs", "cells", "frames", "entries", "ivectors")
 LATTICE_ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": ("arcs", np.float32), "entry": ("entries", np.int32),
                   "frame": ("cells", np.int32), "pdf": ("cells", np.int32)}
@@ -100,7 +100,7 @@ class ChunkStore:
     def __init__(self, path: str | os.PathLike[str], store: FrameStore) -> None:
         self.path = Path(path)
         if not (self.path / "manifest.json").is_file():
-            raise UserError(f"{path} is no chunk store (it has no manifest.json); run pykaldist pack-chunks again.")
+            raise UserError(f"{path} is no chunk store (it has no manifest.json); make the chunks again (steps/nnet3/chain/train.py).")
         self.manifest = manifest = read_manifest(self.path / "manifest.json", ChunkManifest, CURE, FORMAT)
         if manifest.frame_store != _identity(store):
             raise UserError(f"{path} has chunks of other utterances than {store.path}; {CURE}.")
@@ -173,7 +173,7 @@ def pack_chunks(chunks: Iterable[PackedChunk], store: FrameStore, num_pdfs: int,
             dim = dim or len(ivector)
             if len(ivector) != dim:
                 raise UserError(f"{store.utts[chunk.utt]}: an i-vector of dimension {len(ivector)}, those before had {dim}; extract all "
-                                "with one extractor.")
+                                f"with one extractor ({IVECTORS}).")
             arrays = {name: getattr(lattice, name) for name in LATTICE_ARRAYS if name != "pdf"}
             writer.append({**arrays, "pdf": lattice.transition_id, "weight": chunk.span.weights, "ivector": ivector},
                           {"states": int(lattice.states[-1]), "arcs": len(lattice.source), "cells": len(lattice.frame),

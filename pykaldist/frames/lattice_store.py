@@ -31,7 +31,7 @@ from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
 
 FORMAT = 3
-CURE = "pack the lattices again"
+CURE = "run pykaldist pack-lattices again"
 OFFSETS = ("states", "arcs", "cells", "frames", "entries")
 ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": ("arcs", np.float32), "acoustic": ("arcs", np.float32),
           "length": ("arcs", np.int32), "word": ("arcs", np.int32),

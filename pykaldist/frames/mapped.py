@@ -114,7 +114,7 @@ def _checked_size(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> i
     expected = dtype.itemsize * int(np.prod(shape))
     found = path.stat().st_size if path.is_file() else 0
     if found != expected:
-        raise UserError(f"{path} has {found} bytes, its manifest says {expected}; pack the store again.")
+        raise UserError(f"{path} has {found} bytes, its manifest says {expected}; pack the store again (steps/nnet/pack.sh).")
     return expected
 
 
@@ -122,7 +122,8 @@ def verify(folder: Path, checksums: Mapping[str, str]) -> None:
     """Compare every file of a folder with its checksum; raises UserError at the first that differs."""
     for name, expected in checksums.items():
         if not (folder / name).is_file():
-            raise UserError(f"{folder / name} does not exist, the manifest has a checksum of it; pack the store again.")
+            raise UserError(f"{folder / name} does not exist, the manifest has a checksum of it; pack the store again "
+                            "(steps/nnet/pack.sh).")
         size = (folder / name).stat().st_size >> 20
         with open(folder / name, "rb") as stream, Progress(f"checking {folder / name}", size, "MiB") as bar:
             digest = hashlib.blake2b(digest_size=16)
@@ -130,4 +131,5 @@ def verify(folder: Path, checksums: Mapping[str, str]) -> None:
                 digest.update(chunk)
                 bar.update(len(chunk) >> 20)
         if digest.hexdigest() != expected:
-            raise UserError(f"{folder / name} does not match its checksum: it was changed or is damaged; pack the store again.")
+            raise UserError(f"{folder / name} does not match its checksum: it was changed or is damaged; pack the store again "
+                            "(steps/nnet/pack.sh).")

@@ -50,5 +50,6 @@ class RemoteArray:
                 stream.seek(begin)
                 content = stream.read(stop - begin)
         if len(content) != stop - begin:
-            raise UserError(f"{place} has fewer than the {rows * width} bytes that its manifest says; pack the store again.")
+            raise UserError(f"{place} has fewer than the {rows * width} bytes that its manifest says; pack the store again "
+                            "(steps/nnet/pack.sh).")
         return np.frombuffer(bytearray(content), self.dtype).reshape(-1, *self._row)

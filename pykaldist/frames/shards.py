@@ -121,7 +121,8 @@ def _check_same(one: FrameStore, other: FrameStore) -> None:
     for name in SAME:
         expected, found = getattr(one.manifest, name), getattr(other.manifest, name)
         if expected != found:
-            raise UserError(f"{other.path} has {name} {found}, {one.path} {expected}; pack both with the same options, features and model.")
+            raise UserError(f"{other.path} has {name} {found}, {one.path} {expected}; pack both with the same options, features and model "
+                            "(steps/nnet/pack.sh).")
 
 
 def _write(path: Path, parts: list[_Part], statistics: Statistics, skipped: dict[str, str], trimmed: int,

@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.frames.compressed import compress, expanded
 from pykaldist.frames.items import load_array, load_utts
 from pykaldist.frames.mapped import Manifest, Sink, aligned_starts, mapped, mapped_together, read_manifest, verify, write_manifest
@@ -53,7 +53,7 @@ from pykaldist.io.remote import beside, cache_folder, is_remote, part_cache, rea
 from pykaldist.io.schema import require
 
 FORMAT = 4
-CURE = "pack the store again"
+CURE = "pack the store again (steps/nnet/pack.sh)"
 MAX_PDFS = 10_000_000  # more are damage
 DTYPES = {"targets.bin": np.int32, "weights.bin": np.float32, "posterior_pdfs.bin": np.int32, "posterior_probs.bin": np.float32,
           "target_feats.bin": np.float32, "labels.bin": np.int32, "scales.bin": np.float32}  # of the files besides the features
@@ -204,7 +204,7 @@ class FrameStore:
             sound = (end <= utts).all() and (frame + lengths <= frames).all()
         if not sound:
             raise UserError(f"{path} does not divide the manifest's {self.manifest.num_utts} utterances among its {len(shards)} shards; "
-                            "combine them again.")
+                            "combine them again with pykaldist combine-stores.")
         return pieces
 
     def _joined(self) -> dict[str, Any]:
@@ -213,7 +213,8 @@ class FrameStore:
         shards, folders = self.manifest.shards or [whole], self.shard_folders()
         for folder, shard in zip(folders, shards, strict=True):
             if isinstance(folder, Path) and read_store_manifest(folder).checksum != shard.checksum:
-                raise UserError(f"{folder} was packed again, with another result, since {self.path} was made of it; combine them again.")
+                raise UserError(f"{folder} was packed again, with another result, since {self.path} was made of it; combine them again "
+                                "with pykaldist combine-stores.")
         arrays: dict[str, Any] = {}
         for name, (dtype, shape) in self.manifest.arrays().items():
             if name != "labels.bin":
@@ -238,8 +239,8 @@ class FrameStore:
         offsets = load_array(self.path, name, self.manifest.checksums, CURE)
         sound = offsets.shape == (self.manifest.num_utts + 1,) and offsets.dtype == np.int64 and offsets[0] == 0
         if not sound or offsets[-1] != total or (np.diff(offsets) < 0).any():
-            raise UserError(f"{path} does not divide the {total} {what} of the manifest among its "
-                            f"{self.manifest.num_utts} utterances; pack the store again.")
+            raise UserError(f"{path} does not divide the {total} {what} of the manifest among its {self.manifest.num_utts} utterances; "
+                            "pack the store again (steps/nnet/pack.sh).")
         return offsets
 
     def shard_folders(self) -> list[Place]:
@@ -531,9 +532,10 @@ def _check(utt: str, feats: np.ndarray, pdfs: np.ndarray, dim: int, num_pdfs: in
 
 def _check_features(utt: str, name: str, feats: np.ndarray, dim: int) -> None:
     if feats.ndim != 2 or feats.shape[1] != dim:
-        raise UserError(f"{utt}: {name} of dimension {feats.shape[-1]}, those before had {dim}; make the {name} again with one config.")
+        raise UserError(f"{utt}: {name} of dimension {feats.shape[-1]}, those before had {dim}; make the {name} again with one config "
+                        f"({FEATURES}).")
     if not np.isfinite(feats).all():
-        raise UserError(f"{utt}: {name} are not finite; look at its audio and make the {name} again.")
+        raise UserError(f"{utt}: {name} are not finite; look at its audio and make the {name} again ({FEATURES}).")
 
 
 def _frame_weights(utt: str, weights: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from pykaldist.errors import UserError, named, of_the_machine
+from pykaldist.errors import UserError, named, of_the_machine, quoted
 from pykaldist.io import flac, sphere
 from pykaldist.io.datadir import DataDir, pipe_command
 
@@ -74,8 +74,8 @@ def decode_audio(content: bytes, source: str, piped: bool = False) -> tuple[np.n
             declared, rate = sound.frames, sound.samplerate
             samples = sound.read(dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:  # the last two for a length that cannot be
-        raise AudioError(f"{source} is damaged or no audio format that libsndfile reads "
-                         f"({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it to wav or flac.") from error
+        raise AudioError(f"{source} is damaged or no audio format that libsndfile reads ({str(error).rsplit(': ', 1)[-1].rstrip('.')}); "
+                         f"convert it to wav or flac (ffmpeg -i {quoted(source)} FILE.wav).") from error
     if len(samples) < declared < 2**62:  # libsndfile's mark for an unknown length is 2^63 - 1
         raise AudioError(f"{source} is truncated: {declared} samples expected, {len(samples)} found; fetch it again.")
     if len(samples) == 0:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, quoted
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.audio import INT16_SCALE, find_audio, read_audio, read_channels
 from pykaldist.io.datadir import DataDir, write_datadir, write_table
@@ -100,4 +100,5 @@ def _augmented(samples: np.ndarray, rate: int, rooms: Sequence[Path], noises: Se
 
 def _same_rate(path: str, found: int, rate: int) -> None:
     if found != rate:
-        raise UserError(f"{path}: expected {rate} Hz, as the speech has, found {found} Hz; convert it.")
+        raise UserError(f"{path}: expected {rate} Hz, as the speech has, found {found} Hz; convert it (ffmpeg -i {quoted(path)} "
+                        f"-ar {rate} FILE.wav).")

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import AGAIN, MADE, UserError, named
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.magic import CONTAINER
 
@@ -40,13 +40,13 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         with named(path):
             content = Path(path).read_bytes()
     except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist; run the training stage that makes it.") from error
+        raise UserError(f"{path} does not exist; {MADE}.") from error
     if content[:8] != CONTAINER:
         raise UserError(f"{path} is no pykaldist file (expected magic {CONTAINER!r}, found {content[:8]!r}).")
     payload = content[24:]
     if hashlib.blake2b(payload, digest_size=16).digest() != content[8:24]:
-        raise UserError(f"{path} is damaged: its checksum does not match; take an older checkpoint or train again.")
-    foreign = f"{path} holds something else than tensors and plain values, and is not read; make it again by the training stage."
+        raise UserError(f"{path} is damaged: its checksum does not match; take an older checkpoint or {AGAIN}.")
+    foreign = f"{path} holds something else than tensors and plain values, and is not read; {AGAIN}."
     if not _as_saved(payload):
         raise UserError(foreign)
     try:

@@ -58,7 +58,7 @@ class DataDir:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.is_dir():
-            raise UserError(f"{path} is no data directory; run the data preparation stage.")
+            raise UserError(f"{path} is no data directory; {MADE}.")
 
     def has(self, table: str) -> bool:
         return (self.path / table).is_file()
@@ -185,7 +185,8 @@ class DataDir:
                 self._same(expected, set(self.segments), "segments")
                 for utt, (recording, _, _) in self.segments.items():
                     if recording not in recordings:
-                        raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp.")
+                        raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp; run utils/fix_data_dir.sh "
+                                        f"{self.path}.")
             else:
                 self._same(expected, recordings, "wav.scp")
         if text:

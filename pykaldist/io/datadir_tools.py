@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, TABLES, DataDir, write_spk2utt, write_table
 from pykaldist.io.tables import read_lines
@@ -21,7 +21,7 @@ def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
     """
     path = Path(path)
     if not (path / "utt2spk").is_file():
-        raise UserError(f"{path}/utt2spk does not exist; run the data preparation stage.")
+        raise UserError(f"{path}/utt2spk does not exist; {MADE}.")
     said: list[str] = []
     tables = {name: _read_tolerantly(path / name, name in _NEED_VALUE, said) for name in TABLES
               if name != "spk2utt" and (path / name).is_file()}

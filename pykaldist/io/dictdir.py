@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.io.tables import read_lines
 
 RESERVED_WORDS = ("<s>", "</s>", "<eps>", "#0")
@@ -69,7 +69,7 @@ class DictDir:
         """Read a dictionary directory and check it; raises UserError with file and line."""
         path = Path(path)
         if not path.is_dir():
-            raise UserError(f"{path} is no dictionary directory; make it with the recipe's data preparation.")
+            raise UserError(f"{path} is no dictionary directory; {MADE}.")
         seen: dict[str, str] = {}
         silence = _read_phones(path / "silence_phones.txt", seen)
         nonsilence = _read_phones(path / "nonsilence_phones.txt", seen)
@@ -82,7 +82,7 @@ class DictDir:
 
 def _lines(path: Path) -> list[str]:
     if not path.is_file():
-        raise UserError(f"{path} does not exist; make it with the recipe's data preparation.")
+        raise UserError(f"{path} does not exist; {MADE}.")
     return read_lines(path)
 
 

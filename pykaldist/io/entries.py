@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TypeVar, cast
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import AGAIN, UserError, named
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ def read_entries(path: str | os.PathLike[str], read: Callable[[io.BufferedReader
                 yield key, read(stream)
     except DAMAGE as error:
         raise UserError(f"{path} is no readable archive: entry {count + (key is None)}{f' ({key})' if key else ''} is damaged or truncated "
-                        f"({reason(error)}); make it again.") from error
+                        f"({reason(error)}); {AGAIN}.") from error
 
 
 def location(where: str) -> tuple[str, int, str]:

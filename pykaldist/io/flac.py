@@ -17,7 +17,7 @@ from pathlib import Path
 
 import soundfile
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, quoted
 
 PROGRAM = "tools/flac/flac"
 DECODE = {"-c": "c", "--stdout": "c", "-d": "d", "--decode": "d", "-s": "s", "--silent": "s", "--totally-silent": "s"}
@@ -55,18 +55,20 @@ def convert(words: list[str]) -> bytes:
         else:
             files.append(word)
     if not {"c", "d"} <= asked or len(files) != 1:
-        raise UserError("flac: expected -c, -d and a file, for here it decodes to stdout; for the rest install the FLAC project's.")
+        raise UserError("flac: expected -c, -d and a file, for here it decodes to stdout; for the rest apt-get install flac.")
     try:
         with soundfile.SoundFile(files[0]) as sound:
             if sound.format != "FLAC":
-                raise UserError(f"flac: {files[0]} is no FLAC file, but {sound.format}.")
+                raise UserError(f"flac: {files[0]} is no FLAC file, but {sound.format}; convert it (ffmpeg -i {quoted(files[0])} "
+                                "FILE.flac).")
             samples, rate, subtype = sound.read(dtype="int32", always_2d=True), sound.samplerate, sound.subtype
             if len(samples) < sound.frames:
                 raise UserError(f"{files[0]} is truncated: {sound.frames} samples expected, {len(samples)} found; fetch it again.")
     except (soundfile.LibsndfileError, RuntimeError) as error:
         if not os.path.exists(files[0]):
             raise UserError(f"{files[0]} does not exist; check the path in wav.scp.") from error
-        raise UserError(f"{files[0]} is no FLAC file that is read here ({str(error).rsplit(': ', 1)[-1].rstrip('.')}).") from error
+        raise UserError(f"{files[0]} is no FLAC file that is read here ({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it (ffmpeg "
+                        f"-i {quoted(files[0])} FILE.flac).") from error
     written = io.BytesIO()
     soundfile.write(written, samples, rate, "PCM_U8" if subtype == "PCM_S8" else subtype, format="WAV")
     return written.getvalue()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import AGAIN, UserError, named
 from pykaldist.io.atomic import atomic_open
 from pykaldist.kernels import kernel
 
@@ -28,7 +28,7 @@ _CONST_STATE = np.dtype([("final", "<f4"), ("pos", "<u4"), ("narcs", "<u4"), ("i
 _CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("nextstate", "<i4")])
 _SYMBOLS, _ALIGNED = 3, 4  # header flags
 _PIECE = 1 << 18  # states or arcs that are written at a time
-_TRUNCATED = "is truncated or damaged; make it again"
+_TRUNCATED = f"is truncated or damaged; {AGAIN}"
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Fst:
                 return cls.parse_const(data, header)[0]
             start, final, offset, labels, weight, nextstate, end = unpack(data, header, 1)
             if end != len(data):
-                raise ValueError(f"has {len(data) - end} bytes behind its last state; make it again")
+                raise ValueError(f"has {len(data) - end} bytes behind its last state; {AGAIN}")
         except ValueError as error:
             raise UserError(f"{path} {error}.") from error
         return cls(start, final[:, 0], offset, np.ascontiguousarray(labels[:, 0]), np.ascontiguousarray(labels[:, 1]), weight[:, 0],
@@ -196,9 +196,9 @@ class Header:
 
 def _check(start: int, nextstate: np.ndarray, num_states: int) -> None:
     if len(nextstate) and not 0 <= nextstate.min() <= nextstate.max() < num_states:
-        raise ValueError("has an arc to a state that does not exist; make it again")
+        raise ValueError(f"has an arc to a state that does not exist; {AGAIN}")
     if num_states and start < 0:
-        raise ValueError("has no start state; make it again")
+        raise ValueError(f"has no start state; {AGAIN}")
 
 
 @kernel
@@ -269,7 +269,7 @@ def unpack(data: bytes | memoryview | mmap.mmap, header: Header, floats: int) ->
     final, weight = final.view(np.float32), weight.view(np.float32)
     _check(header.start, nextstate, header.num_states)
     if np.isnan(weight).any() or np.isnan(final).any():
-        raise ValueError("has weights that are no numbers; make it again")
+        raise ValueError(f"has weights that are no numbers; {AGAIN}")
     return header.start, final, offset, labels, weight, nextstate, header.end + 4 * size
 
 

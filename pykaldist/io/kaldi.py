@@ -18,7 +18,7 @@ from typing import IO
 
 import numpy as np
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import AGAIN, UserError, named
 from pykaldist.io.compressed import read_compressed
 from pykaldist.io.entries import open_archive
 from pykaldist.io.raw_values import COMPRESSED
@@ -35,9 +35,9 @@ class KaldiReader(TokenReader):
             with named(path), open_archive(path) as stream:
                 data = stream.read()
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise UserError(f"{path} is no readable gzip file ({error}); make it again.") from error
+            raise UserError(f"{path} is no readable gzip file ({error}); {AGAIN}.") from error
         if not data:
-            raise UserError(f"{path} is empty; run the stage that makes it again.")
+            raise UserError(f"{path} is empty; {AGAIN}.")
         return cls(data, str(path))
 
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import LANG_AGAIN, UserError
 from pykaldist.io.tables import read_lines, read_map, read_whole_lines
 
 EPSILON = "<eps>"
@@ -21,7 +21,7 @@ class SymbolTable(Mapping[str, int]):
         self._ids, self.name = ids, name
         self._symbols = {number: symbol for symbol, number in ids.items()}
         if len(self._symbols) != len(ids):
-            raise UserError(f"{name}: two symbols have the same number; make the language directory again.")
+            raise UserError(f"{name}: two symbols have the same number; {LANG_AGAIN}.")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SymbolTable:
@@ -29,7 +29,7 @@ class SymbolTable(Mapping[str, int]):
         table = {}
         for symbol, number in read_map(path, whole=True).items():
             if not number.isdecimal():
-                raise UserError(f"{path}, {symbol}: expected a number, found {number!r}; make the language directory again.")
+                raise UserError(f"{path}, {symbol}: expected a number, found {number!r}; {LANG_AGAIN}.")
             table[symbol] = int(number)
         return cls(table, str(path))
 
@@ -98,7 +98,7 @@ class LangDir:
         rows = [line.split() for line in read_whole_lines(path)]
         bad = next((field for row in rows for field in row if not field.isdecimal()), None)
         if bad is not None:
-            raise UserError(f"{path}: expected integers, found {bad!r}; make the language directory again.")
+            raise UserError(f"{path}: expected integers, found {bad!r}; {LANG_AGAIN}.")
         return [[int(field) for field in row] for row in rows if row]
 
     def _phone_list(self, name: str) -> list[int]:
@@ -136,8 +136,8 @@ class LangDir:
         real = sorted(number for symbol, number in self.phones.items() if symbol != EPSILON and not symbol.startswith("#"))
         if sorted(found) != real:
             odd = min(set(real) ^ set(found), default=0)
-            raise UserError(f"{self.path}/phones/{name}.int does not have each phone of phones.txt once"
-                            f"{f' (look at {odd})' if odd else ''}; make the language directory again.")
+            raise UserError(f"{self.path}/phones/{name}.int does not have each phone of phones.txt "
+                            f"once{f' (look at {odd})' if odd else ''}; {LANG_AGAIN}.")
 
     @cached_property
     def word_disambig(self) -> tuple[int, int]:
@@ -153,7 +153,7 @@ class LangDir:
         for phone, kind in table.items():
             if not phone.isdecimal() or kind not in BOUNDARIES:
                 raise UserError(f"{self.path}/phones/word_boundary.int, {phone}: expected a phone's number and one of "
-                                f"{', '.join(BOUNDARIES)}, found {kind!r}; make the language directory again.")
+                                f"{', '.join(BOUNDARIES)}, found {kind!r}; {LANG_AGAIN}.")
         self._check_phones("word_boundary", [int(phone) for phone in table])
         return {int(phone): kind for phone, kind in table.items()}
 
@@ -165,11 +165,11 @@ class LangDir:
         for line, row in enumerate(rows, 1):
             if len(row) < 3 or not phones.issuperset(row[2:]):
                 raise UserError(f"{path}, line {line}: expected a word, the word again and its phones, of phones.txt, found "
-                                f"{' '.join(map(str, row))!r}; make the language directory again.")
+                                f"{' '.join(map(str, row))!r}; {LANG_AGAIN}.")
         said = {number for symbol, number in self.words.items() if symbol not in (EPSILON, "<s>", "</s>") and not symbol.startswith("#")}
         for numbers, what in ((said - {row[0] for row in rows}, "lacks word"), ({row[0] for row in rows} - said - {0}, "has no word")):
             if numbers:
-                raise UserError(f"{path} {what} {min(numbers)}; make the language directory again.")
+                raise UserError(f"{path} {what} {min(numbers)}; {LANG_AGAIN}.")
         return [(row[0], row[2:]) for row in rows]
 
     @cached_property

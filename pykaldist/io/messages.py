@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import AGAIN, UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
 
@@ -38,7 +38,7 @@ def read_message(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> 
         with np.load(content, allow_pickle=False) as stored:
             return _decoded(json.loads(stored["value"].tobytes()), stored, known)
     except damage as error:
-        raise UserError(f"{os.fspath(path)} is damaged ({reason(error)}); run the stage again.") from error
+        raise UserError(f"{os.fspath(path)} is damaged ({reason(error)}); {AGAIN}.") from error
 
 
 def _name(one: type) -> str:

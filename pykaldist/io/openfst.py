@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import kaldifst
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import AGAIN, UserError, named
 from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
 
 _MAGIC = struct.pack("<i", 2125659606)
@@ -55,7 +55,7 @@ def parse_fst(data: bytes, name: str) -> Any:
         path = f"/proc/self/fd/{memory.fileno()}"
         fst = kaldifst.StdVectorFst.read(path) if kind == "vector" else kaldifst.StdConstFst.read(path)
     if fst is None:
-        raise UserError(f"{name} is truncated or damaged; make it again.")
+        raise UserError(f"{name} is truncated or damaged; {AGAIN}.")
     return fst if kind == "vector" else kaldifst.StdVectorFst(fst)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import soundfile
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, quoted
 from pykaldist.io.entries import reason
 
 PROGRAM = "tools/sph2pipe_v2.5/sph2pipe"
@@ -145,7 +145,8 @@ def convert(words: list[str]) -> tuple[bytes, str]:
             if len(samples) < sound.frames:
                 raise UserError(f"{path} is truncated: {sound.frames} samples expected, {len(samples)} found; fetch it again.")
     except (soundfile.LibsndfileError, RuntimeError) as error:
-        raise UserError(f"{path} is no audio file that is read here ({str(error).rsplit(': ', 1)[-1].rstrip('.')}).") from error
+        raise UserError(f"{path} is no audio file that is read here ({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it (ffmpeg -i "
+                        f"{quoted(path)} FILE.wav).") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check the path.") from error
     for span, scale in ((options["t"], rate), (options["s"], 1)):

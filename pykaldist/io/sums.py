@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import BinaryIO, TypeVar, cast
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import UserError, named, quoted
 from pykaldist.io.entries import DAMAGE, open_archive, reason, take
 
 T = TypeVar("T")
@@ -56,7 +56,8 @@ class Sums:
                 content = stream.read()
             return cls(_rows_of(content), path)
         except (*DAMAGE, OSError) as error:
-            raise UserError(f"{path} is damaged ({reason(error)}); make {archive} again, or remove it to read that unchecked.") from error
+            raise UserError(f"{path} is damaged ({reason(error)}); make {archive} again, or read that unchecked: rm "
+                            f"{quoted(path)}.") from error
 
     def read(self, stream: BinaryIO, offset: int) -> bytes:
         """Read the bytes of the entry at `offset`; raises ValueError where they are not those that were written."""

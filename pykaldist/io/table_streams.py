@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
-from pykaldist.errors import UserError
+from pykaldist.errors import AGAIN, UserError
 from pykaldist.io.entries import DAMAGE, cut, location, read_key, reason
 from pykaldist.io.sums import SUFFIX, Sums, forget_sums, read_at
 from pykaldist.io.xfilenames import is_pipe, open_rxfilename, open_wxfilename
@@ -110,7 +110,7 @@ def _read_archive(name: str, read: Read[T], permissive: bool) -> Iterator[tuple[
         if permissive:
             return
         raise UserError(f"{name} is no readable archive: entry {count + (key is None)}{f' ({key})' if key else ''} is damaged or truncated "
-                        f"({reason(error)}); make it again.") from error
+                        f"({reason(error)}); {AGAIN}.") from error
 
 
 def _scp_entries(source: str) -> Iterator[tuple[str, str]]:
@@ -133,9 +133,9 @@ def _value_at(where: str, read: Read[T], sums: dict[str, Sums | None], entry: st
         value = read_at(path, offset, read, sums)
         return cut(value, ranges) if ranges else value
     except FileNotFoundError as error:
-        raise UserError(f"{entry}: {where} does not exist; make it again.") from error
+        raise UserError(f"{entry}: {where} does not exist; {AGAIN}.") from error
     except (*DAMAGE, IsADirectoryError) as error:
-        raise UserError(f"{entry}: {where} is not readable ({reason(error)}); make it again.") from error
+        raise UserError(f"{entry}: {where} is not readable ({reason(error)}); {AGAIN}.") from error
 
 
 class RandomAccess(Generic[T]):
@@ -160,7 +160,7 @@ class RandomAccess(Generic[T]):
         """The value of a key, or of what `utt2spk` makes of it; None where there is none."""
         if self._map is not None:
             if key not in self._map:
-                raise UserError(f"{self._utt2spk} has no {key}; make it for these utterances.")
+                raise UserError(f"{self._utt2spk} has no {key}; make it for these utterances (utils/fix_data_dir.sh).")
             key = self._map[key]
         if self._where is not None:
             if key not in self._where:
@@ -286,4 +286,4 @@ def read_object(rxfilename: str, read: Read[T]) -> T:
         with open_rxfilename(rxfilename) as stream:
             return read(stream)
     except DAMAGE as error:
-        raise UserError(f"{rxfilename} is not readable ({reason(error)}); check that it is what is expected, or make it again.") from error
+        raise UserError(f"{rxfilename} is not readable ({reason(error)}); check that it is what is expected, or {AGAIN}.") from error

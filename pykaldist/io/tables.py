@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import AGAIN, FEATURES, UserError, named, quoted, to_utf8
 from pykaldist.io.archive import read_value
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.compressed import compressed
@@ -40,7 +40,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
         with named(path):
             text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); {to_utf8(path)}.") from error
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -48,7 +48,8 @@ def read_whole_lines(path: str | os.PathLike[str]) -> list[str]:
     """The lines of a text file that a program wrote, as `read_lines`; raises UserError where the last has no end, as when it was cut."""
     lines = read_lines(path)
     if lines and lines[-1] and not _ends_line(path):
-        raise UserError(f"{path}, line {len(lines)}: the last line has no end, as in a file that was cut; make it again, or end the line.")
+        raise UserError(f"{path}, line {len(lines)}: the last line has no end, as in a file that was cut; make it again, or end the line: "
+                        f"echo >> {quoted(path)}.")
     return lines
 
 
@@ -90,9 +91,10 @@ class MatrixReader(Mapping[str, np.ndarray]):
         try:
             return load_matrix(where, self._sums)
         except FileNotFoundError as error:
-            raise UserError(f"{self.path}, {key}: archive {where} does not exist; make the features again.") from error
+            raise UserError(f"{self.path}, {key}: archive {where} does not exist; make the features again ({FEATURES}).") from error
         except (*DAMAGE, IsADirectoryError) as error:
-            raise UserError(f"{self.path}, {key}: {where} is no readable matrix ({reason(error)}); make the features again.") from error
+            raise UserError(f"{self.path}, {key}: {where} is no readable matrix ({reason(error)}); make the features again "
+                            f"({FEATURES}).") from error
 
     def __contains__(self, key: object) -> bool:
         return key in self._where  # Mapping's own would read the matrix
@@ -134,7 +136,7 @@ def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray
         count += 1
         yield entry
     if count != len(sums):
-        raise UserError(f"{path} has {count} entries, by {os.path.basename(sums.path)} there were {len(sums)}; make it again.")
+        raise UserError(f"{path} has {count} entries, by {os.path.basename(sums.path)} there were {len(sums)}; {AGAIN}.")
 
 
 def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:

@@ -93,7 +93,7 @@ class _Reader:
         """The n-grams of each order, sorted; logarithms as the file has them."""
         parts = self._split()
         if not any(lines[0].strip() == b"\\data\\" for _, lines in parts):
-            raise UserError(f"{self.path} is no ARPA language model: it has no \\data\\ section.")
+            raise UserError(f"{self.path} is no ARPA language model: it has no \\data\\ section; make one with utils/train_lm.sh.")
         number, line = self._section(parts, self._count)
         if not self.counts:
             raise self._wrong(number, f"expected `ngram 1=COUNT` after \\data\\, found {_shown(line)}")

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import cast
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import UserError, named, to_utf8
 
 _BLOCK = 1 << 22  # bytes that are read at a time
 
@@ -31,7 +31,7 @@ def blocks_of_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
                 yield lines
                 before += len(text)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {before + error.start}); convert it with iconv.") from error
+        raise UserError(f"{path} is not UTF-8 text (byte {before + error.start}); {to_utf8(path)}.") from error
     except EOFError as error:
         raise UserError(f"{path} is truncated; make it or fetch it again.") from error
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -63,4 +63,4 @@ def read_text(path: str | os.PathLike[str]) -> str:
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); {to_utf8(path)}.") from error

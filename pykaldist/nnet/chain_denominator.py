@@ -121,10 +121,10 @@ class Denominator:
     def __init__(self, den: Fst, num_pdfs: int, leaky_hmm_coefficient: float) -> None:
         """`den` is den.fst, whose labels are pdf + 1; raises UserError where it has others than those of `num_pdfs` pdfs."""
         if den.num_arcs == 0:
-            raise UserError("the denominator graph is empty; make den.fst again.")
+            raise UserError("the denominator graph is empty; make den.fst again (steps/nnet3/chain/train.py).")
         if den.ilabel.min() < 1 or den.ilabel.max() > num_pdfs:
             raise UserError(f"the denominator graph has labels from {den.ilabel.min()} to {den.ilabel.max()}, expected pdfs + 1 up to "
-                            f"{num_pdfs}; make den.fst with the tree of this model.")
+                            f"{num_pdfs}; make den.fst with the tree of this model (steps/nnet3/chain/train.py).")
         if not 0 <= leaky_hmm_coefficient < 1:
             raise UserError(f"--leaky-hmm-coefficient {leaky_hmm_coefficient:g}: expected a share, from 0 to below 1.")
         self.num_pdfs, self.initial = num_pdfs, initial_probs(den)

@@ -54,7 +54,7 @@ class ChainLearner(Nnet3Learner):
                  rate_option: str = "--learn-rate") -> None:
         if model.nnet.dim("output") != denominator.num_pdfs:
             raise UserError(f"the network has {model.nnet.dim('output')} outputs, the denominator graph {denominator.num_pdfs} pdfs; make "
-                            "the network's configs with the number of pdfs of this tree (tree-info).")
+                            "the network's configs with the number of pdfs of this tree (tree-info, steps/nnet3/xconfig_to_configs.py).")
         super().__init__(model, options, num_epochs, rate_option)
         self.denominator, self.options = denominator, options
         self._has_xent = "output-xent" in model.outputs

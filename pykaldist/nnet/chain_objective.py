@@ -61,10 +61,11 @@ def numerator(fst: Fst, num_pdfs: int) -> Lattices:
     times = state_times(fst)
     if fst.num_arcs and not 1 <= fst.ilabel.min() <= fst.ilabel.max() <= num_pdfs:
         raise UserError(f"a numerator has labels from {fst.ilabel.min()} to {fst.ilabel.max()}, expected pdfs + 1 up to {num_pdfs}; make "
-                        "it with the tree of this model.")
+                        "it with the tree of this model (steps/nnet3/chain/train.py).")
     ends = np.flatnonzero(fst.final < np.inf)
     if not len(ends) or (times[ends] != times[-1]).any():
-        raise UserError("a numerator has paths of different lengths, or states that are not sorted by time; make it again.")
+        raise UserError("a numerator has paths of different lengths, or states that are not sorted by time; make it again "
+                        "(steps/nnet3/chain/train.py).")
     arcs, states = fst.num_arcs, fst.num_states
     cell, entry = np.unique(times[fst.source] * num_pdfs + fst.ilabel - 1, return_inverse=True)
     frame, pdf = np.divmod(cell, num_pdfs)

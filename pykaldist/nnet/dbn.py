@@ -63,13 +63,14 @@ class Dbn:
             raise UserError("--bottleneck-dim: a DBN has no bottleneck; leave out --dbn or the bottleneck.")
         if self.hid_dims != [options.hid_dim] * min(options.hid_layers, len(self.hid_dims)) or len(self.hid_dims) > options.hid_layers:
             raise UserError(f"--hid-layers {options.hid_layers} --hid-dim {options.hid_dim}: the DBN has layers of "
-                            f"{', '.join(map(str, self.hid_dims))} units; give the network the same, or more of them, or pretrain again.")
+                            f"{', '.join(map(str, self.hid_dims))} units; give the network the same, or more of them, or pretrain again "
+                            "(steps/nnet/pretrain_dbn.sh).")
         if own != splice:
             raise UserError(f"--splice: the DBN takes frames {own[0]} to {own[-1]}, the network is to take {splice[0]} to {splice[-1]}; "
                             "use the same --splice for both.")
         if self.input_dim != width * dim:
             raise UserError(f"the DBN takes features of dimension {self.input_dim // width}, the store has {dim}; pretrain on the same "
-                            "store.")
+                            "store (steps/nnet/pretrain_dbn.sh).")
 
     def start(self, model: Model) -> None:
         """Copy the layers to the hidden layers of a DNN that passed `check`."""
@@ -111,7 +112,8 @@ class Dbn:
             try:
                 return cls(FeatureTransform(state["splice"], state["shift"], state["scale"]), list(state["layers"]))
             except (KeyError, TypeError) as error:
-                raise UserError(f"{folder / 'dbn.pt'} is no DBN of this version ({error}); pretrain again.") from error
+                raise UserError(f"{folder / 'dbn.pt'} is no DBN of this version ({error}); pretrain again "
+                                "(steps/nnet/pretrain_dbn.sh).") from error
         return cls._of_file(max(stacks, key=lambda p: int(p.stem)))
 
     @classmethod

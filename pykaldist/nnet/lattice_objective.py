@@ -118,17 +118,17 @@ class LatticeObjective(Objective):
         manifest = self.store.manifest
         if manifest.num_pdfs > train.manifest.num_pdfs:
             raise UserError(f"{self.store.path} has lattices of a model with {manifest.num_pdfs} pdfs, {train.path} "
-                            f"{train.manifest.num_pdfs}; make both with the same alignment model.")
+                            f"{train.manifest.num_pdfs}; make both with the same alignment model (steps/nnet/make_denlats.sh).")
         model = train.path.parent / "final.mdl"
         if model.is_file():
             own = read_transition_model(model)
             if not (np.array_equal(own.tid2pdf, self.store.tid2pdf) and np.array_equal(own.tid2phone, self.store.tid2phone)):
                 raise UserError(f"{self.store.path} has lattices of another model than {model}: their transition-ids differ; align, make "
-                                "lattices and pack the frame store with one model.")
+                                "lattices and pack the frame store with one model (steps/nnet/align.sh, make_denlats.sh and pack.sh).")
         for frames in (train, dev):
             if not any(utt in self.store.number for utt in frames.utts):
                 raise UserError(f"{self.store.path} has a lattice of none of the {len(frames.utts)} utterances of {frames.path}; make "
-                                "lattices of all the data that the frame store was packed from.")
+                                "lattices of all the data that the frame store was packed from (steps/nnet/make_denlats.sh).")
         counts = self.counts(train)
         if len(counts) != train.manifest.num_pdfs:
             raise UserError(f"{self.options.class_frame_counts} has {len(counts)} pdfs, {train.path} {train.manifest.num_pdfs}; take those "
@@ -194,7 +194,8 @@ class LatticeObjective(Objective):
         for (place, number), frames in zip(found, np.diff(lattices.frames), strict=True):
             if frames != lengths[place]:
                 raise UserError(f"{self.store.path}, {self.store.utts[number]}: the lattice has {frames} frames, the features "
-                                f"{lengths[place]}; make lattices of the features that the frame store was packed from.")
+                                f"{lengths[place]}; make lattices of the features that the frame store was packed from "
+                                "(steps/nnet/make_denlats.sh).")
         rows = [first[:frames] + place for (place, _), frames in zip(found, np.diff(lattices.frames), strict=True)]
         return lattices, reference, np.concatenate([np.zeros(0, np.int64), *rows])
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sequences import Chunk, windows
 from pykaldist.io import container
@@ -87,20 +87,20 @@ class Network:
             transform = FeatureTransform(state["splice"], state["shift"], state["scale"])
             return cls(options, model, transform, state["counts"])
         except (KeyError, TypeError, RuntimeError) as error:
-            raise UserError(f"{path} is no network of this version ({error}); train again.") from error
+            raise UserError(f"{path} is no network of this version ({error}); train again (steps/nnet/train.sh).") from error
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
         """Compute scaled log-likelihoods (T, num_pdfs) float32 of (T, dim) features, as the model's pipeline makes them."""
         if self.counts is None:
             raise UserError("the network was trained on target features (--objective mse): its outputs are no pdfs, and cannot be decoded; "
-                            "pykaldist nnet-forward gives them.")
+                            "`nnet-forward` gives them.")
         return self.log_posteriors(feats) - log_priors(self.counts.numpy())
 
     def log_posteriors(self, feats: np.ndarray) -> np.ndarray:
         """Compute log-posteriors (T, num_pdfs) float32 of (T, dim) features."""
         if feats.shape[1] * len(self.transform.splice) != self.model.input_dim:
             raise UserError(f"the network takes features of dimension {self.model.input_dim // len(self.transform.splice)}, found "
-                            f"{feats.shape[1]}; make them with the config of the training data.")
+                            f"{feats.shape[1]}; make them with the config of the training data ({FEATURES}).")
         inputs = self.transform(torch.from_numpy(np.require(feats, np.float32, ["C", "W"])))
         return self._log_posteriors(inputs).numpy() if len(inputs) else np.zeros((0, self.model.output_dim), np.float32)
 

@@ -122,7 +122,7 @@ def extract_segments(source: str, segments: str, target: str, *, min_segment_len
             for utt, begin, end, channel in rows.pop(key, []):
                 try:
                     if 0 <= end < begin + min_segment_length:
-                        raise AudioError(f"segment {utt}: {begin:g} to {end:g} s is shorter than {min_segment_length:g} s.")
+                        raise AudioError(f"segment {utt}: {begin:g} to {end:g} s: less than --min-segment-length={min_segment_length:g}.")
                     part = cut_segment(samples, rate, utt, key, begin, end, max_overshoot)
                     out.write(utt, (part if channel < 0 else part[:, channel : channel + 1], rate))
                 except AudioError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.io.lazy_values import LazyValue, read_lazy, read_lazy_ints, write_lazy
 from pykaldist.io.table_streams import Read, TableWriter, Write, is_table, read_object, read_table, write_token
 from pykaldist.io.xfilenames import open_wxfilename
@@ -86,7 +86,7 @@ def feat_to_dim(feats: str, output: str = "-") -> int:
         return 0 if out.count else 1
     item = next(read_table(feats, read_lazy), None)
     if item is None:
-        raise UserError(f"{feats} has no features; check that the stage that makes them has run.")
+        raise UserError(f"{feats} has no features; {MADE}.")
     with open_wxfilename(output) as stream:
         stream.write(b"%d\n" % item[1].shape[1])
     return 0

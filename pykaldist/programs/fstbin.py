@@ -52,7 +52,7 @@ def arpa2fst(arpa: str, target: str = "", *, bos_symbol: str = "<s>", eos_symbol
     with open_rxfilename(arpa) as stream:
         text = stream.read()
     if b"\\data\\" not in text:
-        raise UserError(f"{arpa} is no language model in ARPA's format: it has no \\data\\ section.")
+        raise UserError(f"{arpa} is no language model in ARPA's format: it has no \\data\\ section; make one with utils/train_lm.sh.")
     table = b""
     if read_symbol_table:
         with open_rxfilename(read_symbol_table) as stream:

@@ -70,7 +70,8 @@ def train_lm_sh(folder: str, *, arpa: bool = False, lmtype: str = "3gram", heldo
     of_code = {code: word for word, code in rows}
     sentences = [line.split() for line in read_text(Path(folder) / "train.gz").split("\n") if line.strip()]
     if strange := {code for sentence in sentences for code in sentence} - of_code.keys():
-        raise UserError(f"{folder}/train.gz has {min(strange)!r}, which is no code of {folder}/word_map; make both of one text.")
+        raise UserError(f"{folder}/train.gz has {min(strange)!r}, which is no code of {folder}/word_map; make both of one text "
+                        "(get_word_map.pl, train_lm.sh).")
     sentences = [[of_code[code] for code in sentence] for sentence in sentences]
     heldout = min(heldout_sent, len(sentences) // 10)
     if heldout < heldout_sent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, IVECTORS, UserError
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.archive import read_value
 from pykaldist.io.kaldi import KaldiWriter
@@ -300,12 +300,12 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
             if vectors is not None:
                 vector = vectors.get(utt)
                 if vector is None:
-                    raise UserError(f"{ivectors} has no i-vector of {utt}; extract them for this data.")
+                    raise UserError(f"{ivectors} has no i-vector of {utt}; extract them for this data ({IVECTORS}).")
                 others["ivector"] = vector.reshape(1, -1)
             try:
                 scores = forward(x, **others) if chunked is None else chunked(x, *(np.repeat(v, len(x), 0) for v in others.values()))
             except ValueError as error:
-                raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the training data.") from error
+                raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the training data ({FEATURES}).") from error
             writer.write(utt, np.exp(scores) if apply_exp else scores)
     say(f"{writer.count} utterances forwarded")
     return 0 if writer.count else 1

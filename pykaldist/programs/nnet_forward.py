@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.io.archive import read_value
 from pykaldist.io.table_streams import TableWriter, is_table, read_table, write_value
 from pykaldist.nnet.forwarding import ForwardOptions
@@ -87,7 +87,7 @@ def nnet_forward(model: str, feats: str, output: str, *, feature_transform: str 
             try:
                 scores = compute(x)
             except ValueError as error:
-                raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the training data.") from error
+                raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the training data ({FEATURES}).") from error
             if apply_log:
                 scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
             if not np.isfinite(scores).all():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.frames.randomizer import Frames, minibatches
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import padded
@@ -221,7 +221,7 @@ def _transformed(x: np.ndarray, transform: Nnet1Forward | None, feats: str, utt:
     try:
         return transform(x)
     except ValueError as error:
-        raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the feature transform.") from error
+        raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the feature transform ({FEATURES}).") from error
 
 
 def _end(data: _Supervision, learner: Supervised, totals: list[float], began: float, cross_validate: bool, randomize: bool) -> int:

@@ -124,7 +124,8 @@ def fstcompose(first: str, second: str = "-", target: str = "", *, connect: bool
         raise UserError("only one of the two FSTs can come from standard input.")
     left, right = read_fst(first), read_fst(second)
     if not left.is_olabel_sorted and not right.is_ilabel_sorted:
-        raise UserError(f"neither {first} is sorted by output labels nor {second} by input labels; sort one with fstarcsort.")
+        raise UserError(f"neither {first} is sorted by output labels nor {second} by input labels; sort one with fstarcsort "
+                        "--sort_type=olabel or ilabel.")
     write_fst(kaldifst.compose(left, right, compose_filter=compose_filter, connect=connect), target)
 
 

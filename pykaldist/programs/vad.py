@@ -63,7 +63,8 @@ def select_voiced_frames(feats: str, vad: str, target: str) -> int:
                 left_out += 1
                 continue
             if len(found) != len(x):
-                raise UserError(f"{vad}, {utt}: found {len(found)} decisions for {len(x)} frames; make them of the same features.")
+                raise UserError(f"{vad}, {utt}: found {len(found)} decisions for {len(x)} frames; make them of the same features "
+                                "(steps/compute_vad_decision.sh).")
             out.write(utt, x[found != 0])
     say(f"voiced frames of {out.count} utterances chosen, {left_out} left out")
     return 0 if out.count else 1

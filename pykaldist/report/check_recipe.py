@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, to_utf8
 from pykaldist.report.interfaces import RUNNERS, Interface, Interfaces
 from pykaldist.report.shell_calls import Command, Word, commands, functions
 
@@ -81,7 +81,7 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
         try:
             text = file.read_text(encoding="utf-8", errors="replace" if file != run_sh else "strict")
         except UnicodeDecodeError as error:
-            raise UserError(f"{file} is no shell script in UTF-8 (byte {error.start}); convert it with iconv.") from error
+            raise UserError(f"{file} is no shell script in UTF-8 (byte {error.start}); {to_utf8(file)}.") from error
         result.files += 1
         own, shown = _functions(text, folder, interfaces.root), str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
         for command in commands(text):

@@ -14,7 +14,7 @@ def pyplot(path: Path) -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError(f"{path} cannot be drawn without matplotlib; install it (requirements.txt).") from error
+        raise UserError(f"{path} cannot be drawn without matplotlib; install it with pip install matplotlib.") from error
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

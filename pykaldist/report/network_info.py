@@ -29,7 +29,7 @@ def _history(exp: Path) -> list[dict[str, Any]]:
 
 def described(exp: Path) -> str:
     """An experiment in a line: epochs, workers, parameters, dimensions, log-probabilities at two thirds of the training and at its end."""
-    lines, config = _history(exp), read_json(exp / "config.json", Config, "train again")
+    lines, config = _history(exp), read_json(exp / "config.json", Config, "train it again (steps/nnet3/chain/train.py)")
     final = len(lines)
     text = f"{exp}: num-epochs={final} nj={config.options.get('initial_workers') or config.ngpu}..{config.ngpu}"
     if (exp / "final.mdl").is_file():

@@ -54,7 +54,7 @@ def systems(exp: Path) -> list[System]:
     """Find every scored decode directory below `exp`; raises UserError where there is none or one can not be read."""
     found = scored(exp)
     if not found:
-        raise UserError(f"{exp} holds no scored system (no decode*/best_wer); run the decoding and scoring stages first.")
+        raise UserError(f"{exp} holds no scored system (no decode*/best_wer); run a recipe's ./run.sh first.")
     return found
 
 

@@ -71,7 +71,8 @@ def probability_of_improvement(old: UtteranceCounts, new: UtteranceCounts, gener
     """
     errors = dict(zip(old.utts, old.errors, strict=True))
     if errors.keys() != set(new.utts):
-        raise UserError("two systems were scored on different utterances, so that they cannot be compared.")
+        raise UserError("two systems were scored on different utterances, so that they cannot be compared; score both on one test set "
+                        "(steps/score_kaldi.sh).")
     difference, = resample([np.array([errors[utt] for utt in new.utts]) - new.errors], generator).T
     return float(np.mean(difference > 0) + 0.5 * np.mean(difference == 0))
 

@@ -75,7 +75,7 @@ def edits_of_jobs(folder: Path, frame_shift: float) -> dict[str, list[Edit]]:
     found: dict[str, list[Edit]] = {}
     paths = [path for path in folder.glob("ctm_edits.*") if path.suffix[1:].isdecimal()]
     if not paths:
-        raise UserError(f"{folder} has no ctm_edits.*; run the script from its beginning.")
+        raise UserError(f"{folder} has no ctm_edits.*; run steps/cleanup/clean_and_segment_data.sh from its beginning.")
     for path in sorted(paths, key=lambda path: int(path.suffix[1:])):
         for number, line in enumerate(read_lines(path), 1):
             fields = line.split()

@@ -71,8 +71,8 @@ def find_hubscr() -> Path:
     """NIST's hubscr.pl: on PATH, or of Debian's package. Raises UserError where it is not installed."""
     found = shutil.which(HUBSCR) or shutil.which(HUBSCR, path=DEBIAN)
     if found is None:
-        raise UserError(f"{HUBSCR} is neither on PATH nor in {DEBIAN}; install Debian's package sctk, or put the toolkit's bin folder on "
-                        "PATH.")
+        raise UserError(f"{HUBSCR} is neither on PATH nor in {DEBIAN}; install it with apt-get install sctk, or put the toolkit's bin "
+                        "folder on PATH.")
     return Path(found)
 
 
@@ -206,4 +206,4 @@ def read_raw(path: Path) -> WerStats:
             sentences, words = map(int, match[1].split())
             _, substituted, deleted, inserted, _, wrong = map(int, match[2].split())
             return WerStats(words, inserted, deleted, substituted, sentences, wrong)
-    raise UserError(f"{path} has no line Sum; score again.")
+    raise UserError(f"{path} has no line Sum; score again (steps/score_sclite.sh).")

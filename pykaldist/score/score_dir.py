@@ -74,7 +74,7 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     if chosen is not None and chosen not in points:
         if not options.widen:
             raise UserError(f"{dev_dir} was scored best at LMWT {chosen[0]} and insertion penalty {chosen[1]}, which is not in this sweep; "
-                            "score both with the same options.")
+                            "score both with the same --min-lmwt, --max-lmwt and --word-ins-penalty.")
         points += around(points, chosen)
     rate, details = options.rate, decode_dir / "scoring_kaldi"
     lattices = _Lattices(decode_dir, words, options, len(data.text)) if options.stage <= 0 else None
@@ -146,14 +146,16 @@ def _beyond_edges(stats: dict[Point, WerStats], score: Callable[[list[Point]], N
         notice(f"the lowest error rate stands at the edge of the sweep ({where}), which goes on to {extent(stats)}")
     more, where = beyond({point: one.errors for point, one in stats.items()})
     if more:
-        notice(f"WARNING: the lowest error rate stands at the edge of the sweep ({where}); score with a wider one.")
+        notice(f"WARNING: the lowest error rate stands at the edge of the sweep ({where}); score with a wider one (--min-lmwt, --max-lmwt, "
+               "--word-ins-penalty).")
 
 
 def best_point(decode_dir: str | os.PathLike[str]) -> Point:
     """The point (lmwt, wip) of a scored decode directory's best WER."""
     folder = Path(decode_dir) / "scoring_kaldi/wer_details"
     if not (folder / "lmwt").is_file():
-        raise UserError(f"{decode_dir} has not been scored, so it cannot say which LMWT and insertion penalty to take; score it first.")
+        raise UserError(f"{decode_dir} has not been scored, so it cannot say which LMWT and insertion penalty to take; score it first "
+                        "(steps/score_kaldi.sh).")
     return int((folder / "lmwt").read_text()), (folder / "wip").read_text().strip()
 
 

@@ -33,7 +33,8 @@ def matched_pairs(first: UtteranceCounts, second: UtteranceCounts) -> MatchedPai
     """Test whether `second` makes more or fewer errors than `first`; raises UserError where they were scored on different utterances."""
     errors = dict(zip(first.utts, first.errors.tolist(), strict=True))
     if errors.keys() != set(second.utts):
-        raise UserError("two systems were scored on different utterances, so that they cannot be compared.")
+        raise UserError("two systems were scored on different utterances, so that they cannot be compared; score both on one test set "
+                        "(steps/score_kaldi.sh).")
     return matched_differences(second.errors - np.array([errors[utt] for utt in second.utts]), int(second.words.sum()))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, quoted
 from pykaldist.feats.extract import KINDS, FeatureOptions
 from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn
 from pykaldist.io.audio import INT16_SCALE, AudioError, decode_audio, read_audio
@@ -53,7 +53,7 @@ def samples_of_upload(content: bytes, name: str, rate: int, longest: float) -> n
         raise UserError(f"{name} has {seconds / 60:.0f} minutes, at most {longest / 60:g} are taken; cut it.")
     if megabytes > MOST_UNPACKED_MB:
         raise UserError(f"{name} takes {megabytes:.0f} MB of memory unpacked, at most {MOST_UNPACKED_MB:g} are taken; make it mono, at "
-                        f"{rate} Hz, or cut it.")
+                        f"{rate} Hz, or cut it (ffmpeg -i {quoted(name)} -ac 1 -ar {rate} FILE.wav).")
     samples, found = decode_audio(content, name)
     return resampled(samples.mean(1), found, rate)
 

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, to_utf8
 from pykaldist.hmm.import_ali.sources.textgrid import parse
 from pykaldist.io.audio import find_audio
 
@@ -112,7 +112,7 @@ def _words(path: Path) -> list[str]:
     try:
         words = path.read_text(encoding="utf-8-sig").split()
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no UTF-8 text; convert it with iconv.") from error
+        raise UserError(f"{path} is no UTF-8 text; {to_utf8(path)}.") from error
     if not words:
         raise UserError(f"{path} is empty; write what is said in the recording, or remove both.")
     return words

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pykaldist.errors import UserError
+from pykaldist.errors import IVECTORS, UserError
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.chunks import ChunkSampler
 from pykaldist.frames.minibatch_rule import MinibatchRule
@@ -73,15 +73,16 @@ class ChainExperiment(Nnet3Experiment):
         dims = {name: self.nnet.dim(name) if name in self.nnet.nodes else 0 for name in ("input", "ivector", "output")}
         if dims["input"] != self.train.manifest.dim:
             raise UserError(f"{path} takes features of dimension {dims['input']}, {self.train.path} has {self.train.manifest.dim}; make "
-                            "the network's configs for these features.")
+                            "the network's configs for these features (steps/nnet3/xconfig_to_configs.py).")
         if dims["ivector"] != chunks.manifest.ivector_dim:
-            raise UserError(f"{path} takes i-vectors of dimension {dims['ivector']}, {chunks.path} has {chunks.manifest.ivector_dim} "
-                            "(0: none); make both of one extractor.")
+            raise UserError(f"{path} takes i-vectors of dimension {dims['ivector']}, {chunks.path} has {chunks.manifest.ivector_dim} (0: "
+                            f"none); make both of one extractor ({IVECTORS}).")
         if dims["output"] != self.transitions.num_pdfs:
             raise UserError(f"{path} has {dims['output']} outputs, the tree {self.transitions.num_pdfs} pdfs; make the network's configs "
-                            "with the tree's num-pdfs.")
+                            "with the tree's num-pdfs (steps/nnet3/xconfig_to_configs.py).")
         if self.chunks["dev"].manifest.frame_subsampling_factor != self.factor:
-            raise UserError(f"{self.chunks['dev'].path} and {chunks.path} have other frame subsampling factors; pack both again.")
+            raise UserError(f"{self.chunks['dev'].path} and {chunks.path} have other frame subsampling factors; make both again "
+                            "(steps/nnet3/chain/train.py).")
 
     def sampler(self, part: str, partition: Partition, model: Nnet3Network) -> ChunkSampler:
         return ChunkSampler(partition.store, self.chunks[part], partition, 0, self.options.rule(), model.window,

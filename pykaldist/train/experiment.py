@@ -152,7 +152,8 @@ class Experiment(TrainingRun):
             self.output_dim = self.objective.output_dim(part)
         self.objective.prepare(self.train, self.dev)
         if self.objective.pdfs and self.output_dim == 1:
-            raise UserError(f"{store} has one pdf only: it was packed without an alignment, for RBMs; pack it with one.")
+            raise UserError(f"{store} has one pdf only: it was packed without an alignment, for RBMs; pack it with one "
+                            "(steps/nnet/pack.sh).")
         if options.layerwise_epochs and nnet.hid_layers < 2:
             raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {nnet.hid_layers} leaves nothing to pretrain.")
         if choices.optimizer.l2_to_start and not options.nnet_init:

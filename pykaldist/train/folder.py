@@ -57,7 +57,8 @@ def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
     for field in ("dim", "num_pdfs", "target_dim"):
         one, other = getattr(train.manifest, field), getattr(dev.manifest, field)
         if one != other:
-            raise UserError(f"{path}: train has {field} {one}, dev {other}; pack both with the same features and alignment model.")
+            raise UserError(f"{path}: train has {field} {one}, dev {other}; pack both with the same features and alignment model "
+                            "(steps/nnet/pack.sh).")
     return train, dev
 
 

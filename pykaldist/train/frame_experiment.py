@@ -59,10 +59,10 @@ class FrameExperiment(Nnet3Experiment):
         if inputs != self.train.manifest.dim:
             raise UserError(f"{path} takes features of dimension {dims['input']} and i-vectors of {dims.get('ivector', 0)}, "
                             f"{self.train.path} has {self.train.manifest.dim} in all; make the network's configs for these features, and "
-                            "pack them with its i-vectors.")
+                            "pack them with its i-vectors (steps/nnet/pack.sh).")
         if dims["output"] != self.train.manifest.num_pdfs:
             raise UserError(f"{path} has {dims['output']} outputs, {self.train.path} {self.train.manifest.num_pdfs} pdfs; make the "
-                            "network's configs with the alignment's num-pdfs.")
+                            "network's configs with the alignment's num-pdfs (steps/nnet3/xconfig_to_configs.py).")
 
     def sampler(self, part: str, partition: Partition, model: Nnet3Network) -> Sampler:
         splice = [*range(-model.left_context, model.right_context + 1)]

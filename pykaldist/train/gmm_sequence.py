@@ -116,7 +116,7 @@ class Objectives:
                  engine: Engine) -> None:
         if not (np.array_equal(store.tid2pdf, model.tid2pdf) and np.array_equal(store.tid2phone, model.tid2phone)):
             raise UserError(f"{store.path} has lattices of another model than the alignment: their transition-ids differ; align and make "
-                            "lattices with one model.")
+                            "lattices with one model (steps/align_fmllr.sh, steps/make_denlats.sh).")
         self.corpus, self.store, self.model, self.engine = corpus, store, model, engine
         self.criterion, self.acwt = criterion, acwt
         mpe = isinstance(criterion, Accuracy) and criterion.criterion == "mpe"  # silence phones are phones like others there
@@ -158,7 +158,7 @@ class Objectives:
         lattices, reference = self.store.lattices([number])
         if len(reference) != end - first:
             raise UserError(f"{self.store.path}, {self.store.utts[number]}: the lattice has {len(reference)} frames, the features "
-                            f"{end - first}; make lattices of the same features.")
+                            f"{end - first}; make lattices of the same features (steps/make_denlats.sh).")
         tid, frame, frames = lattices.transition_id, lattices.frame, np.arange(len(reference))
         pdfs, column = np.unique(self.model.tid2pdf[np.concatenate([tid, reference])], return_inverse=True)
         loglikes = score(first, end, pdfs).astype(np.float64)
@@ -255,7 +255,8 @@ def feature_iteration(objectives: Objectives, gmm: AmDiagGmm, fmpe: Fmpe, base: 
 def check(total: Objective) -> None:
     """Check an objective; raises UserError where it is no number."""
     if not np.isfinite(total.value):
-        raise UserError("the objective is no number; the model before is as it was. Raise --tau, or make lattices and alignments again.")
+        raise UserError("the objective is no number; the model before is as it was. Raise --tau, or make lattices and alignments again "
+                        "(steps/align_fmllr.sh, steps/make_denlats.sh).")
 
 
 def said(criterion: Criterion, total: Objective, gain: float, what: str = "auxiliary function") -> str:

@@ -142,7 +142,8 @@ def train_fmmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ub
         base, offsets = start.corpus.feats, start.corpus.offsets
         gmm = start.gmm
         if ubm.dim != gmm.dim:
-            raise UserError(f"{ubm_dir}/final.dubm has dimension {ubm.dim}, the features of {ali_dir} {gmm.dim}; train it on {ali_dir}.")
+            raise UserError(f"{ubm_dir}/final.dubm has dimension {ubm.dim}, the features of {ali_dir} {gmm.dim}; train it on {ali_dir} "
+                            "(steps/train_diag_ubm.sh).")
         if stage:
             gmm, fmpe = read_model(_at(exp, stage))[1], Fmpe.read(_at(exp, stage, "fmpe"), options.ngselect)
         else:

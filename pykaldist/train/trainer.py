@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from pykaldist.errors import Abandoned, Terminated, UserError, out_of_memory_sentence
+from pykaldist.errors import FEATURES, Abandoned, Terminated, UserError, out_of_memory_sentence
 from pykaldist.frames.outliers import outlier
 from pykaldist.frames.sampler import Sampler
 from pykaldist.io.entries import reason
@@ -340,7 +340,7 @@ class Trainer:
     def _unsound(self) -> str:
         """An utterance that may be why a loss is no number, in words, and what to do about it."""
         found = outlier(self.workers[0].sampler.partition.store) or outlier(self.cv.partition.store)
-        return found and f"{found}; look at its audio and make its features again, or leave it out"
+        return found and f"{found}; look at its audio and make its features again ({FEATURES}), or leave it out"
 
     def _living(self) -> list[Worker]:
         """This process's workers that have not died."""

@@ -84,7 +84,8 @@ class Verification:
             try:
                 state = path.stat()
             except OSError as error:
-                raise UserError(f"{path} does not exist or cannot be read ({error.strerror}); pack the store again.") from error
+                raise UserError(f"{path} does not exist or cannot be read ({error.strerror}); pack the store again "
+                                "(steps/nnet/pack.sh).") from error
             stamps[os.path.abspath(path)] = state.st_size, state.st_mtime_ns
         return stamps
 

@@ -10,6 +10,7 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.io.atomic import write_text
+from pykaldist.usage import MARK
 
 PREDICT = ["predict", "--nnets", "su2015-dnn", "--gpus", "h200,a100", "--optimizers", "sgd", "--dtypes", "float32", "--hours", "300",
            "--ngpu", "1,8"]
@@ -29,7 +30,12 @@ def write_scored(folder: Path, errors: int) -> None:
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed, errors in ((1, 10), (2, 14)):
         write_scored(tmp_path / f"{seed}/dnn/decode", errors)
-    (one,) = printed(capsys, "report", str(tmp_path / "1"))
+    (tmp_path / "1/dnn/log").mkdir()
+    write_text(tmp_path / "1/dnn/log/train.log",
+               f"{MARK}train: 0.5 h of speech in 7.0 s, 6.5 s of CPU, 300 MB of memory, 2 MB read, 1 MB written\n")
+    tables = printed(capsys, "report", str(tmp_path / "1"))
+    (one,), (stage,) = tables["systems"], tables["stages"]
+    assert (stage["name"], stage["processes"], stage["hours"], stage["wall"], stage["memory"]) == ("dnn: train", 1, 0.5, 7.0, 300.0)
     assert (one["system"], one["wer"], one["errors"], one["lmwt"], one["penalty"]) == ("dnn/decode", 10.0, 10, 9, 0.5)
     (both,) = printed(capsys, "report", str(tmp_path / "1"), str(tmp_path / "2"))
     assert (both["mean"], both["least"], both["most"], both["runs"]) == (12.0, 10.0, 14.0, 2)

@@ -47,7 +47,7 @@ def test_objects_come_back_where_their_class_is_named(tmp_path: Path) -> None:
     write_message(tmp_path / "message", value)
     assert read_message(tmp_path / "message", [SpliceOptions]) == value
     for classes in ([], [Progress]):
-        with pytest.raises(UserError, match=r"message is damaged \(.*SpliceOptions.*run the stage again"):
+        with pytest.raises(UserError, match=r"message is damaged \(.*SpliceOptions.*make it again"):
             read_message(tmp_path / "message", classes)
 
 

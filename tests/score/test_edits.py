@@ -128,5 +128,5 @@ def test_files_of_edits_come_back(lang: LangDir, tmp_path: Path) -> None:
     (tmp_path / "ctm_edits.2").write_text("v 1 0.0\n")
     with pytest.raises(UserError, match=r"ctm_edits\.2, line 1: expected"):
         edits_of_jobs(tmp_path, 0.01)
-    with pytest.raises(UserError, match="run the script from its beginning"):
+    with pytest.raises(UserError, match=r"clean_and_segment_data\.sh from its beginning"):
         edits_of_jobs(tmp_path / "nowhere", 0.01)

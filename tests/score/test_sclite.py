@@ -112,7 +112,7 @@ def test_parts_of_a_reference(tmp_path: Path) -> None:
 def test_nists_toolkit_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("pykaldist.score.sclite.DEBIAN", str(tmp_path))
-    with pytest.raises(UserError, match=r"is neither on PATH nor in .*; install Debian's package sctk"):
+    with pytest.raises(UserError, match=r"is neither on PATH nor in .*; install it with apt-get install sctk"):
         find_hubscr()
     (tmp_path / "hubscr.pl").write_text("#!/bin/sh\n")
     (tmp_path / "hubscr.pl").chmod(0o755)

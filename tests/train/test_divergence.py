@@ -238,7 +238,8 @@ def test_an_utterance_that_makes_the_loss_infinite_is_named(make_store, tmp_path
     assert train(tmp_path / "store", tmp_path / "exp", *SCHEDULES["fixed"], network=OBJECTIVE["mse"]) == 1
     error = capsys.readouterr().err
     assert said in error and f"store/{place}, u7: target features up to 1e+22, where those of others reach about" in error
-    assert "look at its audio and make its features again, or leave it out." in error and error.count("ERROR") == 1
+    assert "look at its audio and make its features again (steps/make_mfcc.sh, steps/make_fbank.sh), or leave it out." in error
+    assert error.count("ERROR") == 1
 
 
 def test_it_gives_up_after_so_many_tries(store, tmp_path, capsys):

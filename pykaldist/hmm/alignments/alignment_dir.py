@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
@@ -107,7 +107,8 @@ class AlignmentDir:
         self.archives = archives(self.path, "ali")
         self.has_transition_ids = bool(self.archives)
         if self.has_transition_ids and self.model is None:
-            raise UserError(f"{path} has ali.*.gz but no final.mdl, which says what their transition_ids mean; copy it there.")
+            raise UserError(f"{path} has ali.*.gz but no final.mdl, which says what their transition_ids mean; copy it there (cp "
+                            f"MODEL/final.mdl {path}).")
         if not self.has_transition_ids:
             self.archives = archives(self.path, "ali_pdf")
             if not self.archives:
@@ -135,7 +136,7 @@ class AlignmentDir:
         aligned, found = dict(line.split(maxsplit=1) for line in read_lines(path) if " " in line), _text_sums(data)
         if other := [utt for utt in found if aligned.get(utt, found[utt]) != found[utt]]:
             raise UserError(f"{data.path}/text, {other[0]}: {len(other)} of {len(found)} transcripts are not those that {self.path} has "
-                            f"aligned; align this data, or remove {path} if its audio is the same.")
+                            f"aligned; align this data ({ALIGNING}), or remove {path} if its audio is the same.")
 
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
         """Read all archives, one utterance after the other: (utterance, labels)."""
@@ -180,11 +181,12 @@ def read_archives(path: Path, stem: str, low: int, high: int) -> Iterator[tuple[
         for utt, ids in read_int_vectors(archive):
             check_range(ids, low, high, f"{archive}, {utt}")
             if len(ids) == 0:
-                raise UserError(f"{archive}, {utt}: expected a label for each frame, found none; the file is damaged: align again.")
+                raise UserError(f"{archive}, {utt}: expected a label for each frame, found none; the file is damaged: align again "
+                                f"({ALIGNING}).")
             found = True
             yield utt, ids
     if not found:
-        raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
+        raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning ({ALIGNING}).")
 
 
 def of_speakers(path: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.engine import Engine
@@ -143,7 +143,8 @@ class Corpus:
                 feats = pipeline.apply(data, utt)
                 dims.add(feats.shape[1])
                 if len(dims) > 1:
-                    raise UserError(f"{data.path}/feats.scp: features of dimensions {sorted(dims)}; make all with the same options.")
+                    raise UserError(f"{data.path}/feats.scp: features of dimensions {sorted(dims)}; make all with the same options "
+                                    f"({FEATURES}).")
                 rows.append(feats)
                 lengths[number] = len(feats)
                 bar.update()

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from pykaldist import usage
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, read_transcripts
 from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
@@ -285,7 +285,7 @@ def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, p
         found, expected = pipeline.apply(source, utt), (part.num_frames(number), feats.shape[1])
         if found.shape != expected:
             raise UserError(f"{data}, {utt}: expected features of {expected[0]} frames and {expected[1]} dimensions, found {found.shape}; "
-                            "make all with the same options, and utt2num_frames with them.")
+                            f"make all with the same options ({FEATURES}), and utt2num_frames with them.")
         feats[part.offsets[number]:part.offsets[number + 1]] = found
 
 

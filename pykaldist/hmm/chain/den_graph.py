@@ -89,7 +89,8 @@ def denominator_graph(tree: ContextDependency, model: TransitionModel, phone_lm:
     """
     graph: Any = without_epsilons(as_acceptor(graph_of_phones(phone_lm, tree, model, 1.0, 1.0), model))
     if graph.num_states == 0:
-        raise UserError("the denominator graph is empty: no phone sequence of the phone language model ends; make phone_lm.fst again.")
+        raise UserError("the denominator graph is empty: no phone sequence of the phone language model ends; make phone_lm.fst again "
+                        "(steps/nnet3/chain/train.py).")
     for _ in range(_PASSES):
         graph = kaldifst.reverse(_minimized(kaldifst.reverse(graph)))
         graph = _minimized(graph)
@@ -102,7 +103,7 @@ def initial_probs(den: Fst) -> np.ndarray:
     weight = np.exp(-den.weight.astype(np.float64))
     total = np.exp(-den.final.astype(np.float64)) + np.bincount(den.source, weight, den.num_states)
     if den.num_states == 0 or not total.all():
-        raise UserError("the denominator graph has no states, or one that leads nowhere; make den.fst again.")
+        raise UserError("the denominator graph has no states, or one that leads nowhere; make den.fst again (steps/nnet3/chain/train.py).")
     share = weight / total[den.source]
     now: np.ndarray = np.zeros(den.num_states)
     mean = np.zeros(den.num_states)
@@ -113,7 +114,8 @@ def initial_probs(den: Fst) -> np.ndarray:
         now = now / now.sum()
     found = mean.astype(np.float32)
     if not found.all():
-        raise UserError(f"state {int(found.argmin())} of the denominator graph cannot be reached in {_FRAMES} frames; make den.fst again.")
+        raise UserError(f"state {int(found.argmin())} of the denominator graph cannot be reached in {_FRAMES} frames; make den.fst again "
+                        "(steps/nnet3/chain/train.py).")
     return found
 
 

@@ -128,7 +128,8 @@ def state_times(fst: Fst) -> np.ndarray:
     """
     times = _times(fst.num_states, fst.source, fst.nextstate)
     if fst.start != 0 or times.min() < 0 or (np.diff(times) < 0).any():
-        raise UserError("a numerator has paths of different lengths, or states that are not sorted by time; make it again.")
+        raise UserError("a numerator has paths of different lengths, or states that are not sorted by time; make it again "
+                        "(steps/nnet3/chain/train.py).")
     return times
 
 
@@ -157,9 +158,11 @@ def supervision_of_lattice(lattice: PhoneLattice, tree: ContextDependency, model
     fst, times = lattice.acceptor, lattice.times
     final = np.flatnonzero(fst.final < np.inf)
     if fst.num_arcs == 0 or not len(final) or (fst.ilabel == 0).any():
-        raise UserError("a phone lattice has no phones, no end, or arcs without a phone; make the lattice again.")
+        raise UserError("a phone lattice has no phones, no end, or arcs without a phone; make the lattice again "
+                        "(steps/nnet3/align_lats.sh, steps/align_fmllr_lats.sh).")
     if len(set(times[final].tolist())) > 1:
-        raise UserError(f"a phone lattice has paths of {times[final].min()} to {times[final].max()} frames; make the lattice again.")
+        raise UserError(f"a phone lattice has paths of {times[final].min()} to {times[final].max()} frames; make the lattice again "
+                        "(steps/nnet3/align_lats.sh, steps/align_fmllr_lats.sh).")
     begins, ends = times[fst.source], times[fst.nextstate]
     sequences = _pushed(from_kaldifst(_compact(to_kaldifst(_scaled(fst, options.lm_scale)))))
     return _in_time(sequences, fst.ilabel, begins, ends, tree, model, options, convert_to_pdfs)

@@ -63,7 +63,7 @@ class Fmpe:
         expected = (self.ubm.num_gauss * (self.dim + 1), self.dim * len(self._frames))
         if self.projection.shape != expected or self.c.shape != (self.dim, self.dim):
             raise UserError(f"an fMPE transform of {self.ubm.num_gauss} Gaussians of dimension {self.dim} needs a matrix of shape "
-                            f"{expected}, found {self.projection.shape}; make it again.")
+                            f"{expected}, found {self.projection.shape}; make it again (steps/train_mmi_fmmi.sh).")
 
     @property
     def dim(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.hmm.alignments.alignment_dir import FILES, TEXTS, Imported, clear, record, silence_pdfs, write_labels
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
@@ -174,7 +174,7 @@ def _collect(source: Source, path: Path) -> dict[str, Frames | Times]:
             raise UserError(f"{path} has {utt} twice; keep one.")
         items[utt] = item
     if not items:
-        raise UserError(f"{path} has no utterances; make it again.")
+        raise UserError(f"{path} has no utterances; {MADE}.")
     return items
 
 

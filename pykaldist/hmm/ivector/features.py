@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import MADE, UserError
 from pykaldist.feats.cmvn import CmvnOptions, OnlineCmvnOptions, online_cmvn
 from pykaldist.feats.deltas import DeltaOptions
 from pykaldist.feats.pipeline import FeaturePipeline
@@ -43,7 +43,7 @@ class IvectorFeatures:
         path = Path(folder)
         for name in FILES if matrix else FILES[1:]:
             if not (path / name).is_file():
-                raise UserError(f"{path / name} does not exist; run the stage that makes {path}.")
+                raise UserError(f"{path / name} does not exist; {MADE}.")
         return cls(read_conf(OnlineCmvnOptions, path / "online_cmvn.conf"), read_matrix(path / "global_cmvn.stats").astype(np.float64),
                    read_conf(SpliceOptions, path / "splice_opts"), read_matrix(path / "final.mat") if matrix else None)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.hmm.ivector.estimate import TrainingFrames, frame_offsets
 from pykaldist.hmm.ivector.extractor import IvectorExtractor, unpacked
@@ -93,7 +93,7 @@ def speaker_ivector(extract: OnlineExtractor, data: DataDir, utts: Iterable[str]
 
 def _weights(weights: FrameWeights, utt: str, frames: int) -> np.ndarray:
     if utt not in weights:
-        raise UserError(f"{utt} has no weights of its frames; align or decode the same data directory.")
+        raise UserError(f"{utt} has no weights of its frames; align or decode the same data directory ({ALIGNING}).")
     found = weights[utt]
     if found.shape != (frames,):
         raise UserError(f"{utt}: expected weights of {frames} frames, found {found.shape}; take an alignment whose frames are those of the "

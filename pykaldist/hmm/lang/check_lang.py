@@ -157,7 +157,7 @@ def _no_word(symbol: str) -> bool:
 def _grammar(lang: LangDir, path: Path, words: set[int]) -> Iterator[str]:
     fst = Fst.read(path)
     if fst.num_states == 0:
-        yield f"{path} is empty; make it again."
+        yield f"{path} is empty; make it again (utils/format_lm.sh)."
         return
     if not _sorted(fst, fst.ilabel):
         yield f"{path} is not sorted by input labels."

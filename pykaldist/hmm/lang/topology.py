@@ -231,7 +231,8 @@ def bakis_topology_text(nonsilence: Sequence[int], silence: Sequence[int], num_n
     A silence phone of one or two states is left-to-right too. Raises UserError for fewer than one state.
     """
     if num_nonsil_states < 1 or num_sil_states < 1:
-        raise UserError(f"a phone needs at least one state, found {min(num_nonsil_states, num_sil_states)}.")
+        raise UserError("--num-nonsil-states and --num-sil-states: a phone needs at least one state, found "
+                        f"{min(num_nonsil_states, num_sil_states)}.")
     bakis = [[(s, 0.75), (s + 1, 0.25)] for s in range(num_nonsil_states)]
     if num_sil_states > 2:
         last, p = num_sil_states - 1, 1 / (num_sil_states - 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import clear, record
@@ -81,7 +81,7 @@ def _train_ubm(ubm: FullGmm, parts: Iterable[tuple[Corpus, np.ndarray]], tid_wei
 
     stats = sum_pieces(functools.partial(FullStats.of_frames, selector, ubm.num_gauss), pieces(), engine.threads)
     if stats is None:
-        raise UserError("no frame of the alignment has a weight; give a --silence-weight above 0, or align again.")
+        raise UserError(f"no frame of the alignment has a weight; give a --silence-weight above 0, or align again ({ALIGNING}).")
     log(f"iteration {iteration}: log-likelihood {stats.log_likelihood / stats.weight:.4f} a frame, {stats.weight:.0f} frames, "
         f"{ubm.num_gauss} Gaussians")
     return updated(ubm, stats, remove_low_count=last)
@@ -97,7 +97,8 @@ def train_sgmm_dir(num_leaves: int, num_substates: int, data_dir: PathLike, lang
         corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, old = read_start(ali, lang, corpus)
         if ubm.dim != corpus.feats.shape[1]:
-            raise UserError(f"{ubm_file} has dimension {ubm.dim}, the features of {ali} {corpus.feats.shape[1]}; train the UBM on {ali}.")
+            raise UserError(f"{ubm_file} has dimension {ubm.dim}, the features of {ali} {corpus.feats.shape[1]}; train the UBM on {ali} "
+                            "(steps/train_ubm.sh).")
         clear(exp)
         state, twin, names = train_sgmm(corpus, data.utt2spk, lang, tids, old, ubm, num_leaves, num_substates, options, align_options,
                                         update_options, engine, log)

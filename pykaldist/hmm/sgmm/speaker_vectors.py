@@ -141,10 +141,11 @@ def read_speaker_vectors(folder: str | os.PathLike[str]) -> SpeakerVectors:
     for path in paths:
         for speaker, vector in read_archive(path):
             if speaker in vectors:
-                raise UserError(f"{path}, {speaker}: a second vector of this speaker; make the alignment or the decoding again.")
+                raise UserError(f"{path}, {speaker}: a second vector of this speaker; make the alignment or the decoding again "
+                                "(steps/align_sgmm2.sh, steps/decode_sgmm2.sh).")
             if vector.ndim != 1 or vector.shape != next(iter(vectors.values()), vector).shape:
                 raise UserError(f"{path}, {speaker}: expected vectors of one dimension, found shape {vector.shape}; make the alignment or "
-                                "the decoding again.")
+                                "the decoding again (steps/align_sgmm2.sh, steps/decode_sgmm2.sh).")
             vectors[speaker] = vector
     return vectors
 

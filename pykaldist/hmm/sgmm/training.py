@@ -291,7 +291,7 @@ def _iterate(state: SgmmState, spoken: SpokenCorpus, parameters: str, options: U
     state.log_likelihood = stats.log_likelihood / max(stats.frames, 1.0)
     if not np.isfinite(state.log_likelihood):
         raise UserError(f"iteration {iteration}: the log-likelihood is {state.log_likelihood}; look at the features and their transforms, "
-                        "and make the UBM again.")
+                        "and make the UBM again (steps/train_ubm.sh).")
     done = update(state.model, stats, parameters, options)
     log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {stats.frames:.0f} frames, "
         f"{state.model.num_substates} substates{note}; {done.line()}")

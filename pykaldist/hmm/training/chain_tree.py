@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.align import MOST_FAILED
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, record, write_labels
@@ -84,7 +84,7 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
         short = []
         utts = [utt for utt in data.utterances() if utt in ali.labels]
         if not utts:
-            raise UserError(f"{ali.path} has no alignment of any utterance of {data.path}; align this data.")
+            raise UserError(f"{ali.path} has no alignment of any utterance of {data.path}; align this data ({ALIGNING}).")
         for utt in progress(utts, "reading features", unit="utt"):
             converted = to_mono.convert(ali.labels[utt])
             if converted is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.alignments.align import MOST_FAILED, Alignments, AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, record, write_labels
@@ -138,14 +138,15 @@ def of_corpus(labels: Iterable[tuple[str, np.ndarray]], corpus: Corpus, where: P
             continue
         if len(ids) != corpus.num_frames(number):
             raise UserError(f"{where}, {utt}: the alignment has {len(ids)} frames, the features {corpus.num_frames(number)}; align the "
-                            "same data again.")
+                            f"same data again ({ALIGNING}).")
         mine = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
         mine[:] = ids
         release(mine)
         found.add(number)
     missing = [utt for number, utt in enumerate(corpus.utts) if number not in found]
     if len(missing) > MOST_FAILED * len(corpus):
-        raise UserError(f"{where} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data.")
+        raise UserError(f"{where} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data "
+                        f"({ALIGNING}).")
     return tids
 
 

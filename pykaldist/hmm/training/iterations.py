@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pykaldist.errors import Terminated, UserError
+from pykaldist.errors import FEATURES, Terminated, UserError
 from pykaldist.hmm.alignments.align import Alignments, AlignOptions, align
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import TrainingGraph
@@ -250,8 +250,8 @@ def unscored(corpus: Corpus, state: State) -> str:
         feats = state.feats[corpus.offsets[number]:corpus.offsets[number + 1]]
         if not np.isfinite(state.gmm.loglikes(feats)).all():
             return (f": the model has no finite score of utterance {utt}, whose features reach {np.abs(feats).max():.3g}; look at its "
-                    "audio, and make its features again, or leave it out")
-    return ", though every utterance can be scored; make the features and the first alignment again"
+                    f"audio, and make its features again ({FEATURES}), or leave it out")
+    return f", though every utterance can be scored; make the features and the first alignment again ({FEATURES}, steps/align_si.sh)"
 
 
 def iterations(name: str, text: str) -> set[int]:

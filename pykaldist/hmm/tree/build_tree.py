@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import LANG_AGAIN, UserError
 from pykaldist.hmm.tree.gauss_stats import log_likelihood
 from pykaldist.hmm.tree.questions import Questions
 from pykaldist.hmm.tree.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Split, root_map
@@ -140,8 +140,7 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
     known = {phone for root in roots for phone in root.phones}
     rootless = sorted(set(stats.values[:, stats.central].tolist()) - known)
     if rootless:
-        raise UserError(f"phones/roots.int has no root for phone {rootless[0]}, which occurs in the alignments; make the language "
-                        "directory again.")
+        raise UserError(f"phones/roots.int has no root for phone {rootless[0]}, which occurs in the alignments; {LANG_AGAIN}.")
     precision = np.float32 if as_kaldi else np.float64
     builder = _Builder(stats, questions, precision)
     grown: list[tuple[Root, int, _Leaf]] = []  # in the order in which root_map numbers them

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -85,7 +85,8 @@ def convert_alignments(tids: np.ndarray, offsets: np.ndarray, old: TransitionMod
     for phone in np.unique(old.tid2phone[tids[tids > 0]]).tolist():
         before, after = ([[to for to, _ in state.transitions] for state in model.topology.entry(phone)] for model in (old, new))
         if before != after:
-            raise UserError(f"phone {phone} has another HMM in the alignment's model than in the language directory; align again.")
+            raise UserError(f"phone {phone} has another HMM in the alignment's model than in the language directory; align again "
+                            f"({ALIGNING}).")
     frames = ContextFrames.of_alignments(tids, offsets, old, tree.width, tree.central)
     pdf_class = frames.pdf_class(new, tree.central)
     first = np.array([new.state2first[new.tuple2state(window[tree.central], s, tree.compute(window, c))] for window, s, c in

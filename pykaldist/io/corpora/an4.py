@@ -74,14 +74,14 @@ def _read_set(folder: Path, part: str, audio: dict[str, Path]) -> tuple[dict[str
             raise UserError(f"{transcription}, line {number}: expected `WORDS (file)`, found {line!r}.")
         words, stem = match.groups()
         if stem not in by_stem:
-            raise UserError(f"{folder}/wav has no audio (wav, flac, sph or raw) of {stem}, which {transcription.name} names; "
-                            "fetch the corpus again.")
+            raise UserError(f"{folder}/wav has no audio (wav, flac, sph or raw) of {stem}, which {transcription.name} names; fetch the "
+                            "corpus again: move it away, and run ./run.sh without --corpus.")
         path, file = by_stem[stem]
         speaker = path.split("/")[-2]
         utt = f"{speaker}-{stem}"
         wav[utt], text[utt], speakers[utt] = file, words, speaker
     if not text:
-        raise UserError(f"{transcription} is empty; fetch the corpus again.")
+        raise UserError(f"{transcription} is empty; fetch the corpus again: move it away, and run ./run.sh without --corpus.")
     return wav, text, speakers
 
 
@@ -91,7 +91,8 @@ def _convert_raw(raw: dict[str, Path], folder: Path) -> dict[str, Path]:
     for utt, path in raw.items():
         content = path.read_bytes()
         if len(content) < 4 or len(content) % 2:
-            raise UserError(f"{path}: {len(content)} bytes are no 16-bit audio; fetch the corpus again.")
+            raise UserError(f"{path}: {len(content)} bytes are no 16-bit audio; fetch the corpus again: move it away, and run ./run.sh "
+                            "without --corpus.")
         orders = [np.frombuffer(content, dtype).astype(np.int16) for dtype in ("<i2", ">i2")]
         samples = min(orders, key=lambda x: float(np.abs(np.diff(x.astype(np.float64))).mean()))
         converted[utt] = folder / f"{utt}.wav"

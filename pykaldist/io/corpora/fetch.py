@@ -271,7 +271,7 @@ def fetch_git(url: str, commit: str, target: str | os.PathLike[str]) -> None:
 def _run(command: Sequence[str], folder: Path, what: str) -> None:
     """Run a command that fills `folder`, its working directory; raises Unreachable with the last thing it said."""
     if shutil.which(command[0]) is None:
-        raise Unreachable(f"there is no {command[0]} on this machine")
+        raise Unreachable(f"there is no {command[0]} on this machine: apt-get install {command[0]}")
     with tempfile.TemporaryFile("w+", errors="replace") as said, Progress(what, unit="B") as bar:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
         try:

@@ -104,12 +104,13 @@ def _write_part(folder: Path, target: Path) -> Iterable[str]:
             if utt in said:
                 raise UserError(f"{path}, line {number}: the utterance {utt} has a transcript already; one of the two is to go.")
             if not words.strip():
-                raise UserError(f"{path}, line {number}: expected an utterance and its words, found {line!r}; unpack the corpus again.")
+                raise UserError(f"{path}, line {number}: expected an utterance and its words, found {line!r}; unpack the corpus again, or "
+                                "move it away and run ./run.sh without --corpus.")
             said[utt] = words.strip()
     heard = {stem.rsplit("/", 1)[-1] for stem in find_audio(folder, (".flac",))}
     if not heard & set(said):
         raise UserError(f"{folder} has {len(said)} transcripts (*.trans.txt) and {len(heard)} FLAC files, and no utterance with both; "
-                        f"unpack {archive_of(folder.name).urls[0]} again.")
+                        f"unpack {archive_of(folder.name).urls[0]} again, or move it away and run ./run.sh without --corpus.")
     parts = call_lhotse(lambda: prepare_librispeech(folder.parent, dataset_parts=[folder.name], num_jobs=os.cpu_count() or 1), folder,
                         f"unpack {archive_of(folder.name).urls[0]} again")
     manifests = parts[folder.name]

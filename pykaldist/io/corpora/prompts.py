@@ -131,7 +131,8 @@ def read_lines(path: Path) -> list[str]:
         with opener(path, "rt", encoding="utf-8") as stream:  # type: ignore[attr-defined]  # both give text streams
             return stream.read().splitlines()
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise UserError(f"{path} is no readable list of prompts ({error}); fetch the corpus again.") from error
+        raise UserError(f"{path} is no readable list of prompts ({error}); fetch the corpus again: move it away, and run ./run.sh without "
+                        "--corpus.") from error
 
 
 def split(prompts: dict[str, list[str]]) -> dict[str, str]:
@@ -179,7 +180,8 @@ def prepare(corpus: str | None, data: str | os.PathLike[str], fetch_dir: str | o
             else:
                 kept[name] = said
         if not kept:
-            raise UserError(f"{found.listing} and the audio beside it have no prompt in common; fetch the corpus again.")
+            raise UserError(f"{found.listing} and the audio beside it have no prompt in common; fetch the corpus again: move it away, and "
+                            "run ./run.sh without --corpus.")
         speaker = SPEAKERS[language]
         for name, part in split(kept).items():
             sets[part][f"{speaker}-{name.replace('/', '-')}"] = (str(found.audio[name].resolve()), " ".join(kept[name]), speaker)

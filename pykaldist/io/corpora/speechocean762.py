@@ -70,7 +70,8 @@ def prepare(corpus: str | None, data: str | os.PathLike[str], fetch_dir: str | o
     for part, chosen in (("train", train), ("test", test)):
         silent = next((utt for utt in chosen if utt not in by_name or not text.get(utt)), None)
         if silent is not None:
-            raise UserError(f"{folder}: {silent} of {part}/utt2spk has no audio below WAVE/, or no words in text; fetch the corpus again.")
+            raise UserError(f"{folder}: {silent} of {part}/utt2spk has no audio below WAVE/, or no words in text; fetch the corpus again: "
+                            "move it away, and run ./run.sh without --corpus.")
         write_datadir(data / part, {utt: str(by_name[utt].resolve()) for utt in chosen}, {utt: text[utt] for utt in chosen}, chosen)
         yield f"{len(chosen)} utterances of {len(set(chosen.values()))} speakers in {data / part}"
     lexicon: Lexicon = {word: list(dict.fromkeys(tuple(re.sub(r"\d$", "", phone) for phone in phones) for phones in variants))
@@ -84,7 +85,8 @@ def _read_set(folder: Path, part: str, speakers: str) -> Table:
     utt2spk, age = read_map(folder / part / "utt2spk"), read_map(folder / part / "spk2age")
     unknown = next((s for s in utt2spk.values() if not age.get(s, "").isdecimal()), None)
     if unknown is not None:
-        raise UserError(f"{folder}/{part}/spk2age has no age of speaker {unknown}; fetch the corpus again.")
+        raise UserError(f"{folder}/{part}/spk2age has no age of speaker {unknown}; fetch the corpus again: move it away, and run ./run.sh "
+                        "without --corpus.")
     chosen = {utt: s for utt, s in utt2spk.items() if speakers == "all" or int(age[s]) >= ADULT}
     if not chosen:
         raise UserError(f"{folder}/{part} has no utterances of speakers of {ADULT} years or older; use --speakers all.")

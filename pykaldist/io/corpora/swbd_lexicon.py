@@ -104,5 +104,6 @@ def read_acronyms(path: str | os.PathLike[str]) -> dict[str, list[str]]:
     """What is scored for an acronym of the lexicon, of a file that `write_lexicon` made: i._b._m. -> i b m."""
     fields = [line.split() for line in read_lines(path)]
     if any(len(row) < 3 for row in fields):
-        raise UserError(f"{path}: expected a word, an acronym and its letters on each line; make the dictionary again.")
+        raise UserError(f"{path}: expected a word, an acronym and its letters on each line; make the dictionary again "
+                        "(local/prepare_data.sh).")
     return {row[1]: row[2:] for row in fields}

@@ -103,7 +103,8 @@ def _write_set(root: Path, name: str, data: Path, rules: Rules) -> Iterable[str]
         wav.setdefault(one.recording_id, str(audio[one.recording_id].resolve()))
         texts[utt], segments[utt], seconds = text, f"{one.recording_id} {start:.2f} {end:.2f}", seconds + end - start
     if not texts:
-        raise UserError(f"{folder}/stm has no segment with words that lies in its talk; unpack {CORPUS.urls[0]} again.")
+        raise UserError(f"{folder}/stm has no segment with words that lies in its talk; unpack {CORPUS.urls[0]} again, or move it away and "
+                        "run ./run.sh without --corpus.")
     made = write_datadir(data / name, wav, texts, {utt: segment.split()[0] for utt, segment in segments.items()}, segments)
     write_table(made.path / "reco2file_and_channel", {talk: f"{talk} A" for talk in wav})
     yield f"{len(texts):,} utterances of {len(wav):,} talks, {seconds / 3600:.2f} h, in {data / name}"

@@ -92,7 +92,7 @@ def find_arpa_oovs_pl(options: dict[str, str], words: str, arpa: str = "-") -> O
                 raise UserError(f"{shown(arpa)}, line {number}: expected `log-probability word [back-off]`, found {text(line)!r}.")
             found[fields[1]] = None
     if section < 0:
-        raise UserError(f"{shown(arpa)} is no ARPA language model: it has no \\data\\ section.")
+        raise UserError(f"{shown(arpa)} is no ARPA language model: it has no \\data\\ section; make one with utils/train_lm.sh.")
     for _ in lines_of("-") if arpa == "-" else ():
         pass  # so that what writes the pipe is not ended in the midst of it
     return (word + b"\n" for word in found if word not in known and word not in _SENTENCE)
@@ -155,6 +155,6 @@ def _mapped_arpa(to: dict[bytes, bytes]) -> Iterator[bytes]:
             continue
         yield line + b"\n"
     if order < 0:
-        raise UserError("standard input is no ARPA language model: it has no \\data\\ section.")
+        raise UserError("standard input is no ARPA language model: it has no \\data\\ section; make one with utils/train_lm.sh.")
     if left_out:
         warn(f"WARNING: left out {left_out} n-grams with words that the table lacks.")

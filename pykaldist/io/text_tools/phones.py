@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 
-from pykaldist.errors import UserError
+from pykaldist.errors import LANG_AGAIN, UserError
 from pykaldist.io.text_tools.tool import number, rows_of, shown, text, tool, whole
 
 TYPE_CHECKING = False  # the name that type checkers know; typing's own takes long to import
@@ -28,7 +28,7 @@ def read_pronunciations(lang: str) -> dict[bytes, list[bytes]]:
 def _only_word(path: str) -> bytes:
     words = [fields[0] for fields, _, _ in rows_of(path, 1, 1, "word")]
     if len(words) != 1:
-        raise UserError(f"{path}: expected one word, found {len(words)}; make the language directory again.")
+        raise UserError(f"{path}: expected one word, found {len(words)}; {LANG_AGAIN}.")
     return words[0]
 
 
@@ -41,8 +41,7 @@ class TranscriptPhones:
         self.edge, self.between, self._random, self.unknown = edge_silprob, between_silprob, random.Random(seed), 0
         oov = _only_word(os.path.join(lang, "oov.txt"))
         if oov not in self.pronunciations:
-            raise UserError(f"{lang}/phones/align_lexicon.txt has no pronunciation of {text(oov)}, the word of oov.txt; make the language "
-                            "directory again.")
+            raise UserError(f"{lang}/phones/align_lexicon.txt has no pronunciation of {text(oov)}, the word of oov.txt; {LANG_AGAIN}.")
         self._of_unknown = self.pronunciations[oov]
 
     def __call__(self, words: Sequence[bytes]) -> list[bytes]:

@@ -206,7 +206,8 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
     match component.type:
         case "BatchNormComponent":
             if component.number("Count") <= 0:
-                raise UserError(f"the network's {component.name} has no statistics yet; train it, or give a trained network.")
+                raise UserError(f"the network's {component.name} has no statistics yet; train it (steps/nnet3/train_dnn.py, "
+                                "steps/nnet3/chain/train.py), or give a trained network.")
             blocks = component.output_dim // int(component.number("BlockDim"))
             scale = component.number("TargetRms") / np.sqrt(component.array("StatsVar") + component.number("Epsilon"))
             return {"scale": np.tile(scale, blocks), "offset": np.tile(-component.array("StatsMean") * scale, blocks)}

@@ -157,7 +157,8 @@ class Launcher:
             child = subprocess.Popen(command.words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                      text=True, errors="replace", start_new_session=True, preexec_fn=_before_exec)
         except OSError as error:
-            raise UserError(f"cannot run {command.words[0]}: {error.strerror}.") from error
+            raise UserError(f"cannot run {command.words[0]}: {error.strerror}; put its folder on PATH, where this finds it: command -v "
+                            f"{command.words[0]}.") from error
         number = len(self.children)
         self.children.append(child)
         assert child.stdout is not None and child.stderr is not None

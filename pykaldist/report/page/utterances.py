@@ -127,7 +127,7 @@ def recognised(system: System, number: int) -> dict[str, Recognised]:
     graph = graph_of(decode_dir)
     try:
         if not (graph / "words.txt").is_file():
-            raise UserError(f"{graph} has no words.txt; restore the graph that {decode_dir} was decoded with.")
+            raise UserError(f"{graph} has no words.txt; make the graph of {decode_dir} again (utils/mkgraph.sh).")
         check_decoding(decode_dir, graph, model if model.is_file() else None)
         lang, transitions = LangDir(graph), read_transition_model(model) if model.is_file() else None
         timer = WordTimer(lang, transitions) if transitions is not None else None

@@ -57,7 +57,7 @@ def write_page(roots: Sequence[Path], options: PageOptions, target: Path) -> Non
     trained = runs(roots)
     if not found and not trained:
         raise UserError(f"{' '.join(map(str, roots))}: there is no training (history.jsonl) and no scored system (decode*/best_wer) below; "
-                        "run a recipe's stages first.")
+                        "run a recipe's ./run.sh first.")
     page = content(roots, found, trained, options)
     write_text(target, html_page(page))
     heard = sum(len(one["sounds"]) for one in page["sets"])
@@ -148,7 +148,7 @@ def data_facts(run: Run) -> list[tuple[str, str]]:
         store = next((root / run.config.store / part for root in (Path(), *run.path.parents)
                       if (root / run.config.store / part / "manifest.json").is_file()), None) if run.config else None
         if store is not None:
-            manifest = read_json(store / "manifest.json", StoreManifest, "pack the store again")
+            manifest = read_json(store / "manifest.json", StoreManifest, "pack the store again (steps/nnet/pack.sh)")
             facts.append((name, f"{manifest.num_utts:,} utterances, {manifest.num_frames:,} frames "
                                 f"({manifest.num_frames / FRAMES_PER_HOUR:.2f} h) of dimension {manifest.dim}, {manifest.num_pdfs:,} pdfs"))
             origin = manifest.provenance if part == "train" else {}

@@ -113,7 +113,8 @@ class Conversation:
         samples = np.frombuffer(b"".join(messages), "<i2").astype(np.float32)
         self._samples += len(samples)
         if self._samples > self._max_seconds * self._config.rate:
-            raise UserError(f"the recording has more than {self._max_seconds / 60:g} minutes, which are the most that are taken.")
+            raise UserError(f"the recording has more than {self._max_seconds / 60:g} minutes, which are the most that are taken (the "
+                            "server's --max-minutes).")
         session, step, ended = self._begun(), round(MOST_AT_ONCE * self._config.rate), list[Utterance]()
         for begin in range(0, len(samples), step):
             ended += session.accept(self._resample.accept(samples[begin:begin + step]))

@@ -5,5 +5,5 @@ for folder in $(echo "$PATH" | tr ':' ' ') /usr/lib/sctk/bin; do
     PATH=$folder:$PATH exec "$folder/hubscr.pl" "$@"
   fi
 done
-echo "hubscr.pl: ERROR: NIST's scoring toolkit is not installed; install Debian's package sctk, or put the toolkit's bin folder on PATH." >&2
+echo "hubscr.pl: ERROR: NIST's scoring toolkit is not installed; apt-get install sctk, or put the toolkit's bin folder on PATH." >&2
 exit 1

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, to_utf8
 from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times
 
 #: what may stand between two values: nothing but space in the short form; names, and numbers of tiers and intervals, in the long one
@@ -56,7 +56,7 @@ def parse(path: Path) -> tuple[dict[str, list[Interval]], float]:
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is neither UTF-8 nor UTF-16 text; convert it with iconv.") from error
+        raise UserError(f"{path} is neither UTF-8 nor UTF-16 text; {to_utf8(path)}.") from error
     tokens = _Tokens(path, text)
     if tokens.string() != "ooTextFile" or tokens.string() != "TextGrid":
         raise tokens.error("expected a TextGrid text file")

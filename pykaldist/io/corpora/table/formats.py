@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pykaldist.errors import UserError, named
+from pykaldist.errors import UserError, named, to_utf8
 from pykaldist.io.corpora.table.lhotse_manifests import is_lhotse, read_lhotse
 from pykaldist.io.corpora.table.rows import COLUMNS, NEEDED, Row, Table, find_columns, row_of
 from pykaldist.io.datadir import DataDir
@@ -57,7 +57,7 @@ def _text(path: Path) -> str:
     try:
         return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no UTF-8 text (byte {error.start}); save it as UTF-8, or convert it with iconv.") from error
+        raise UserError(f"{path} is no UTF-8 text (byte {error.start}); {to_utf8(path)}.") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is damaged ({error}); write it again.") from error
 
