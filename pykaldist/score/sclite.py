@@ -7,11 +7,12 @@ as the references write them, are data of the recipe: tables that are given here
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,13 +162,19 @@ def score_dir(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str], 
 
     def score(task: tuple[int, str]) -> WerStats:
         index, part = task
-        folder = decode_dir / "score_{}_{}".format(*points[index])
-        return _score(hubscr, folder, name, reference, part, data.path / "glm", words[index])
+        return _score(hubscr, folders[index], name, reference, part, data.path / "glm", words[index])
 
     words = [scored_words(found, rules, acronyms) for found in at_points]
+    folders = [decode_dir / "score_{}_{}".format(*point) for point in points]
     tasks = [(index, part) for part in reference.parts for index in range(len(points))]
+    first: dict[tuple[str, bytes], tuple[int, str]] = {}  # a part of one text is scored once: in a small set most points have the same
+    alike = {(index, part): first.setdefault((part, _digest(words[index], reference.files(part))), (index, part)) for index, part in tasks}
     with ThreadPoolExecutor(options.nj) as pool:
-        stats = dict(zip(tasks, pool.map(score, tasks), strict=True))
+        scored = dict(zip(first.values(), pool.map(score, first.values()), strict=True))
+    for (index, part), (other, _) in alike.items():
+        if index != other:
+            _copy(folders[other], folders[index], name, part)
+    stats = {task: scored[alike[task]] for task in tasks}
     best = {}
     for part in reference.parts:
         for index, (lmwt, wip) in enumerate(points):
@@ -179,13 +186,34 @@ def score_dir(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str], 
     return best
 
 
+def _lines(words: Iterable[Word], files: set[tuple[str, str]]) -> Iterator[str]:
+    """The lines of a ctm of the words of some files and channels."""
+    return ("{} {} {:.2f} {:.2f} {}\n".format(*word) for word in words if (word[0].lower(), word[1].lower()) in files)
+
+
+def _digest(words: Iterable[Word], files: set[tuple[str, str]]) -> bytes:
+    found = hashlib.sha256()
+    for line in _lines(words, files):
+        found.update(line.encode())
+    return found.digest()
+
+
+def _copy(source: Path, target: Path, name: str, part: str) -> None:
+    """The files of one part's scoring: what it is made of, and sclite's reports."""
+    target.mkdir(exist_ok=True)
+    suffix = f".{part}" if part else ""
+    whole = [source / f"{kind}{suffix}" for kind in ("stm", "glm", f"{name}.ctm")]
+    for path in (*whole, *source.glob(f"stm{suffix}.filt*"), *source.glob(f"{name}.ctm{suffix}.filt*")):
+        shutil.copyfile(path, target / path.name)
+
+
 def _score(hubscr: Path, folder: Path, name: str, reference: Reference, part: str, glm: Path, words: list[Word]) -> WerStats:
     """NIST's scoring of one part at one point."""
     suffix = f".{part}" if part else ""
     files = reference.files(part)
     ctm, stm = folder / f"{name}.ctm{suffix}", folder / f"stm{suffix}"
     write_text(stm, "".join(f"{line}\n" for line in [*reference.comments, *reference.parts[part]]))
-    write_text(ctm, "".join("{} {} {:.2f} {:.2f} {}\n".format(*word) for word in words if (word[0].lower(), word[1].lower()) in files))
+    write_text(ctm, "".join(_lines(words, files)))
     shutil.copyfile(glm, folder / f"glm{suffix}")  # under a plain name
     command: list[str | Path] = [hubscr, "-p", hubscr.parent, "-V", "-l", "english", "-h", "hub5", "-g", f"glm{suffix}", "-r", stm.name,
                                  ctm.name]

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,22 @@ def write_manifest(store: Path, data: str, ali: str) -> None:
     store.mkdir(parents=True, exist_ok=True)
     provenance = {"data": data, "ali": ali, "cmvn_opts": "", "alignment": {"data": "other", "ali": "other"}}
     (store / "manifest.json").write_text(json.dumps({"provenance": provenance}, indent=1) + "\n")
+
+
+def test_kernels_are_compiled_at_the_priority_of_the_stages_that_wait_for_them(make_dry, tmp_path, monkeypatch):
+    """At a lower one, on a machine that others keep busy, stages wait for minutes for what takes seconds."""
+    folder, dry = make_dry("yesno")
+    python, found = tmp_path / "python", tmp_path / "niceness"
+    python.write_text(f"""#!/usr/bin/env bash
+case "$*" in *" compile "*) nice > "{found}" ;; *) exec "{os.environ.get("PYKALDIST_PYTHON", sys.executable)}" "$@" ;; esac
+""")
+    python.chmod(0o755)
+    (folder / "steps/make_mfcc.sh").write_text(f"""#!/usr/bin/env bash
+for ((i = 0; i < 500; i++)); do [ -s "{found}" ] && break; sleep 0.02; done
+""")
+    monkeypatch.setenv("PYKALDIST_PYTHON", str(python))
+    dry("run.sh", "--stage", "1", "--stop-stage", "1")
+    assert int(found.read_text()) == os.nice(0)
 
 
 @pytest.mark.parametrize("imported", [False, True])

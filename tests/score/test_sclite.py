@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,6 +66,31 @@ def test_counts_are_those_of_compute_wer(scene: tuple[DataDir, LangDir, Path], r
     assert done.returncode == 0, done.stderr
     assert [path.name for path in decode.glob("score_*")] == ["score_9_0.0"] and not (decode / "swbd").exists()  # no old results beside new
     assert f"score_sclite.sh: {(decode / 'best_wer').read_text()}" in done.stdout
+
+
+@needs_sctk
+def test_what_is_alike_is_scored_once(scene: tuple[DataDir, LangDir, Path], root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every point has all of NIST's reports, as if each had been scored: those of a part with the words of another point are copied."""
+    data, lang, decode = scene
+    subsets = str(root / "egs/swbd/s5c/local/subsets.tsv")
+    calls: list[Path] = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, cwd, **rest: (calls.append(cwd / command[-1]), run(command, cwd=cwd, **rest))[1])
+    score_dir(data, lang, decode, ScliteOptions(min_lmwt=8, max_lmwt=12, word_ins_penalty="0.0", nj=2, subsets=subsets))
+    together = reports(decode)
+    ctms = [path for path in together if re.search(r"ctm(\.\w+)?$", path) and ".filt" not in path]
+    contents = {(Path(path).name, together[path]) for path in ctms}
+    assert len(ctms) == 15 > len(calls) == len(contents) > 3
+    for lmwt in range(8, 13):
+        score_dir(data, lang, decode, ScliteOptions(min_lmwt=lmwt, max_lmwt=lmwt, word_ins_penalty="0.0", subsets=subsets))
+        alone = reports(decode)
+        assert len(alone) == 36 and alone == {path: text for path, text in together.items() if path.startswith(f"score_{lmwt}_")}
+
+
+def reports(decode: Path) -> dict[str, str]:
+    """Every file of the scorings, without the day and the time in it."""
+    times = re.compile(r"\w+ +\w+ +\d+ +\d\d:\d\d:\d\d +\d{4}")
+    return {str(path.relative_to(decode)): times.sub("", path.read_text(errors="replace")) for path in sorted(decode.glob("score_*/*"))}
 
 
 @needs_sctk

@@ -101,6 +101,6 @@ tell=$!
 # At the end what stages have printed is waited for; not long, as after a signal they go on until the guard ends them, which then waits for this.
 trap 'exec >&"$terminal"; for ((i = 0; i < 20; i++)); do kill -0 $tell 2>/dev/null || break; sleep 0.02; done' EXIT
 
-# Kernels are compiled while the first stages run; nothing is done where they have been.
+# Kernels are compiled while the first stages run; nothing is done where they have been. Stages wait for them: not at a lower priority.
 mkdir -p exp/log
-PYKALDIST_PROGRESS_FD=3 nice -n 5 pykaldist compile --background 3>&2 > exp/log/compile.log 2>&1 {terminal}>&- &
+PYKALDIST_PROGRESS_FD=3 pykaldist compile --background 3>&2 > exp/log/compile.log 2>&1 {terminal}>&- &
