@@ -10,6 +10,7 @@ words. Clients are in another process; CPU and memory (RssAnon) are the server's
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import subprocess
@@ -96,12 +97,12 @@ def main() -> None:
                 before = of_process(server.pid)[1]
                 speaker = subprocess.Popen([sys.executable, __file__, str(args.model), str(args.data), "--clients", count, "--url", url,
                                             "--seconds", str(args.seconds), "--piece", str(args.piece)], stdout=subprocess.PIPE, text=True)
-                most = 0.0
-                while speaker.poll() is None:
+                most, said = 0.0, None
+                while said is None:
                     most = max(most, of_process(server.pid)[0])
-                    time.sleep(0.2)
-                assert speaker.stdout is not None
-                found, ends = map(np.array, json.loads(speaker.stdout.read()))
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        said = speaker.communicate(timeout=0.2)[0]
+                found, ends = map(np.array, json.loads(said))
                 spent = of_process(server.pid)[1] - before
                 print(f"{count:>7} {np.median(found):20.3f} {np.quantile(found, 0.95):6.3f} {found.max():6.3f} {np.median(ends):13.3f} "
                       f"{ends.max():6.3f} {spent / (args.seconds * int(count)):21.4f} {most:6.0f} ({(most - base) / int(count):.1f})",
