@@ -10,7 +10,7 @@ network takes i-vectors, and README.md, a model card. Of a graph of utils/mkgrap
 disambig_tid.int in place of HCLG.fst. What was written is run once (pykaldist export). Folders of an earlier export are replaced. Vosk
 normalises nothing: train on MFCCs as they are (no CMVN), or name the training data with --mean-of.
 Options:
-  --graph-dir <dir>        # graph (<model-dir>/graph)
+  --graph-dir <dir>        # graph (that which the model was decoded with, or one of the recipe that is for it)
   --mfcc-config <file>     # options of the MFCCs, as in training ($mfcc_config)
   --extractor <dir>        # i-vector extractor, with final.{dubm,ie,mat}, global_cmvn.stats, online_cmvn.conf and splice_opts
   --mean-of <data-dir>     # of a network trained on features less each speaker's mean: its training data, with cmvn.scp, whose mean is
@@ -23,7 +23,7 @@ graph_dir="" mfcc_config=conf/mfcc_hires.conf extractor="" mean_of="" beam=15.0 
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 2 ]; then usage >&2; exit 1; fi
-for file in "$1/final.mdl" "${graph_dir:-$1/graph}/words.txt" "$mfcc_config"; do
+for file in "$1/final.mdl" ${graph_dir:+"$graph_dir/words.txt"} "$mfcc_config"; do
   [ -f "$file" ] || { . missing.sh export_vosk.sh "$file"; exit 1; }
 done
 pykaldist export --to vosk ${graph_dir:+--graph-dir "$graph_dir"} --mfcc-config "$mfcc_config" ${extractor:+--extractor "$extractor"} \

@@ -34,6 +34,7 @@ from pykaldist.nnet.nnet3.model import Nnet3Model, is_nnet3_model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.nnet.priors import write_counts
 from pykaldist.serve.options import KaldiOptions, OnnxOptions, VoskDirOptions
+from pykaldist.serve.recipe import graph_of
 
 CARD = "README.md"
 FRAMES = 200  # of random features, on which a model is tried
@@ -203,7 +204,7 @@ def _to_nnet3(exp: Path, target: Path, options: KaldiOptions) -> Written:
 
 def _to_vosk(exp: Path, target: Path, options: VoskDirOptions) -> Written:
     model = _nnet3(exp, "vosk")
-    graph = Path(options.graph_dir) if options.graph_dir else exp / "graph"
+    graph = graph_of(exp, options.graph_dir)
     mean_data = Path(options.mean_of) if options.mean_of else None
     export_vosk(exp, graph, target, Path(options.extractor) if options.extractor else None, mean_data, options)
     subsampling, inputs = read_subsampling(exp), _inputs_for(model)

@@ -24,7 +24,7 @@ class KaldiOptions:
 class VoskDirOptions(VoskOptions):
     """The options of a Vosk model directory."""
 
-    graph_dir: str = option("", "directory with HCLG.fst, or with HCLr.fst, Gr.fst and disambig_tid.int (graph in the model's)")
+    graph_dir: str = option("", "directory with HCLG.fst, or with HCLr.fst, Gr.fst and disambig_tid.int (found by itself)")
     extractor: str = option("", "directory of the i-vector extractor, for a network that takes i-vectors")
     mean_of: str = option("", "training data of a network that takes features less each speaker's mean; the export subtracts the mean of "
                               "all of it")
