@@ -102,9 +102,9 @@ class ChainObjective:
 
 
 def begin_numerators(lattices: Lattices, outputs: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Begin with the numerators; returns the function that finishes.
+    """Begin the forward-backward pass over the numerators of a minibatch; returns the function that ends it.
 
-    It gives the log-probability of each sequence's numerator, float64 (B,), and the posteriors of pdfs, like `outputs` (T B, K).
+    That gives the log-probability of each sequence's numerator, float64 (B,), and the posteriors of pdfs, like `outputs` (T B, K).
 
     Outputs are frame by frame: all B sequences of frame 0, all of frame 1, ... Raises UserError where the sequences are of other lengths.
     They are computed on the host, also for a GPU, to which the outputs of their arcs, a few thousand numbers, travel meanwhile: numerators

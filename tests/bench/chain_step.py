@@ -188,9 +188,9 @@ def steps(clock: Clock, denominator: Denominator, numerators: list[Lattices], nn
     begin = clock.timed("numerator", restore)
     objective.begin_numerators = lambda *given: clock.timed("numerator", begin(*given))
     learner.denominator = Timed(denominator, clock)
-    optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]  # timed from here on
-    optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]  # likewise
-    optimizer._update = clock.timed("update", optimizer._update)  # type: ignore[method-assign]  # likewise
+    optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]  # its time is taken
+    optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]  # its time is taken, too
+    optimizer._update = clock.timed("update", optimizer._update)  # type: ignore[method-assign]  # its time is taken, too
     seconds, begun = [], 0.0
     for index in range(args.steps + 12):
         if index == 12:  # Fisher matrices are updated in each of the first minibatches
@@ -209,7 +209,7 @@ class Timed(Denominator):
 
     def __init__(self, denominator: Denominator, clock: Clock) -> None:
         self.__dict__.update(denominator.__dict__)
-        self.forward_backward = clock.timed("denominator", denominator.forward_backward)  # type: ignore[method-assign]  # timed
+        self.forward_backward = clock.timed("denominator", denominator.forward_backward)  # type: ignore[method-assign]  # this one's time is taken
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
 def test_overlapped_exchanges_are_recorded_in_parts(cuda, make_store, tmp_path, monkeypatch):
     """Gradients whose parts are graphs of their own, each summed on the side stream behind its own; with dropout, and padded sequences."""
     if cuda is None:
-        pytest.skip("counts the graphs of the emulated device")
+        pytest.skip("counts the graphs of the emulated device")  # a real one does not say how many it has replayed
     make_store(LENGTHS, seed=1, name="train")
     store = make_store([30], seed=2, name="dev").path.parent
     monkeypatch.setattr(ssgd, "PART", 40)

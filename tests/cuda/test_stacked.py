@@ -40,7 +40,7 @@ def uneven(make_store):
 @pytest.mark.parametrize("strategy", BUDGET)
 def test_launches(cuda: EmulatedCuda | None, store, tmp_path, strategy):
     if cuda is None:
-        pytest.skip("counts the launches of the emulated device")
+        pytest.skip("counts the launches of the emulated device")  # of a real one gpu_check.py asks PyTorch's profiler
     found = {}
     for how in ("true", "false"):
         with launches_of_minibatches(cuda) as launches:

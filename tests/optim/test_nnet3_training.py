@@ -18,6 +18,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.io.kaldi import KaldiReader
+from pykaldist.nnet.arithmetic import cpu
 from pykaldist.nnet.chain_denominator import Denominator
 from pykaldist.nnet.chain_objective import ChainOptions, chain_objective
 from pykaldist.nnet.nnet3 import model as files
@@ -69,10 +70,13 @@ def kaldis(chain: Path, name: str) -> files.Nnet3:
 # from them on an Intel CPU with AMX, within 5e-4 and 5e-3 on AMD's.
 @pytest.mark.parametrize(("name", "steps", "rate", "options", "tolerance"), [
     ("train_small_rate.1", 1, 0.0001, Nnet3Options(max_param_change=0.0), 1e-6), ("train.1", 1, 0.01, Nnet3Options(), 5e-6),
-    ("train.2", 2, 0.01, Nnet3Options(), 1e-4), ("train.4", 4, 0.01, Nnet3Options(), 1e-3), ("train.8", 8, 0.01, Nnet3Options(), 4e-2),
+    ("train.2", 2, 0.01, Nnet3Options(), 1e-4), ("train.4", 4, 0.01, Nnet3Options(), 5e-4), ("train.8", 8, 0.01, Nnet3Options(), 5e-3),
     ("train_maxchange.2", 2, 0.3, Nnet3Options(max_param_change=0.5, l2_regularize_factor=0.5), 1e-4)])
 def test_parameters_are_kaldis(chain: Path, make: Make, name: str, steps: int, rate: float, options: Nnet3Options,
                                tolerance: float) -> None:
+    close = steps < 4 or "amx_tile" not in cpu().flags
+    if not close:
+        tolerance = {4: 1e-3, 8: 4e-2}[steps]
     small = name == "train_small_rate.1"
     made = make(options, 0.0 if small else 0.0001, small)
     ours = trained(made, steps, rate).model.to_nnet3(rate)
@@ -92,11 +96,11 @@ def test_parameters_are_kaldis(chain: Path, make: Make, name: str, steps: int, r
             assert mine.number("Count") == pytest.approx(0.98 * component.number("Count"), rel=1e-6)
             for token in ("ValueAvg", "DerivAvg"):
                 np.testing.assert_allclose(mine.array(token), component.array(token), atol=1e-5)
-    assert moved > 100 * tolerance or steps == 8
+    assert moved > 500 * tolerance or steps == 8 or not close
     objf, _, xent, frames = made[1].tolist()
     log = re.findall(r"Overall average objective function for 'output(-xent)?' is (\S+)", (chain / f"net/log.{name}").read_text())
     found = {"": objf / frames, "-xent": xent / frames}
-    assert {kind: float(value) for kind, value in log} == pytest.approx(found, rel=1e-4 if steps < 4 else 1e-3)
+    assert {kind: float(value) for kind, value in log} == pytest.approx(found, rel=1e-4 if close else 1e-3)
 
 
 def largest_difference(one: files.Nnet3, other: files.Nnet3) -> float:
