@@ -22,7 +22,7 @@ skip_scoring=false scoring_opts="" stage=1 num_threads=1 scored=""
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 src=$(dirname "$3")
 for file in "$src/$iter".{mdl,fmpe}; do
-  [ -f "$file" ] || { echo "decode_fmmi.sh: ERROR: $file does not exist; train with steps/train_mmi_fmmi.sh." >&2; exit 1; }
+  [ -f "$file" ] || { echo "decode_fmmi.sh: ERROR: $file does not exist; train it: steps/train_mmi_fmmi.sh data/train data/lang exp/tri3b_ali exp/dubm3b exp/tri3b_denlats $src" >&2; exit 1; }
 done
 [ "$stage" -le 2 ] || scored="--stage 1"  # Kaldi's stage 3 scores lattices that are there
 "$(dirname "$0")/decode.sh" --nj "$nj" --cmd "$cmd" --beam "$beam" --lattice-beam "$lattice_beam" --max-active "${maxactive:-$max_active}" \

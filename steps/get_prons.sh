@@ -26,7 +26,7 @@ data=$1 lang=$2 dir=$3
 for file in "$data/utt2spk" "$lang"/{words.txt,phones.txt,phones/align_lexicon.int} "$dir/num_jobs"; do
   [ -f "$file" ] || { . missing.sh get_prons.sh "$file"; exit 1; }
 done
-[ -f "$dir/ali.1.gz" ] || [ -f "$dir/lat.1.gz" ] || { echo "get_prons.sh: ERROR: $dir has neither ali.1.gz nor lat.1.gz; run steps/align_si.sh or steps/decode.sh first." >&2; exit 1; }
+[ -f "$dir/ali.1.gz" ] || [ -f "$dir/lat.1.gz" ] || { echo "get_prons.sh: ERROR: $dir has neither ali.1.gz nor lat.1.gz; align first: steps/align_si.sh $data $lang ${dir%_ali} $dir" >&2; exit 1; }
 if [ "$stage" -le 1 ]; then
   rm -f "$dir"/prons.*.gz || exit 1
   $cmd JOB=1:"$(< "$dir/num_jobs")" "$dir/log/get_prons.JOB.log" pykaldist get-prons --job JOB --lmwt "$lmwt" "$data" "$lang" "$dir" || exit 1

@@ -6,7 +6,8 @@ check() {
   if [ -f "$1/vecs.1" ]; then
     own=(--spk-vecs "$1")
   elif [ -f "$1/final.alimdl" ]; then
-    echo "$name: ERROR: $1 has no vectors of speakers (vecs.1); give the directory of an alignment (steps/align_sgmm2.sh)." >&2
+    echo "$name: ERROR: $1 has no vectors of speakers (vecs.1); give the directory of an alignment, as of" \
+      "steps/align_sgmm2.sh --transform-dir exp/tri3b data/train data/lang $1 ${1}_ali" >&2
     exit 1
   fi
 }

@@ -16,6 +16,7 @@ import emulated_cuda
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from pykaldist.frames.lattice_store import pack_lattices
 from pykaldist.frames.lattices import Lattices
@@ -24,6 +25,9 @@ from pykaldist.io.posteriors import Posterior
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYKALDIST_TOLD"] = "true"  # scripts need not say first what they do
+# No property fails for the time that a busy machine takes, and folders of a test may have what the example before has left.
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.load_profile("busy machine")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ FOLDERS = {
 FOLDERS_OF_ROOMS = [(room, folder) for room, folders in FOLDERS.items() for folder in folders]
 MOST_FILES = 13  # of a folder, __init__.py among them
 GROUND = {"deterministic", "devices", "errors", "kernels", "options", "pieces", "progress", "scheduling", "environment", "setup_venv",
-         "usage", "jobs", "interrupts", "__init__", "__main__"}
+         "usage", "jobs", "interrupts", "cures", "__init__", "__main__"}
 GROUND_FOLDERS = {"jobs"}  # those of it that are folders, which use nothing else of the ground
 PACKAGE = Path(__file__).resolve().parent.parent / "pykaldist"
 

@@ -25,6 +25,7 @@ WITH = {"torch.load": ("weights_only", True), "numpy.load": ("allow_pickle", Fal
 ALLOWED = {
     ("cli/__init__.py", "import_module"): "a verb's module, by its file in pykaldist/cli",
     ("cli/check_recipe.py", "import_module"): "a verb's module, by its file in pykaldist/cli",
+    ("cures.py", "subprocess.run"): "a script of steps or utils here, for its usage text; never a recipe's",
     ("deterministic.py", "os.execv"): "the same command once more, in another environment",
     ("io/audio.py", "subprocess.run"): "pipes of a wav.scp, in a data directory that the user names",
     ("io/container.py", "import pickle"): "the name of an error",
@@ -56,7 +57,6 @@ ALLOWED = {
     ("parallel/launch/supervisor.py", "CDLL"): "the C library",
     ("parallel/launch/supervisor.py", "subprocess.Popen"): "the command that mpiexec or srun has been given for a process",
     ("parallel/strategies/base/registry.py", "import_module"): "a strategy's module, by its file",
-    ("report/interfaces.py", "subprocess.run"): "a script of steps or utils here, for its usage text; never a recipe's",
     ("scheduling.py", "CDLL"): "the C library",
     ("score/sclite.py", "subprocess.run"): "NIST's hubscr.pl, in a folder of ours, with names of files that a shell leaves as they are",
     ("score/score_dir.py", "subprocess.run"): "the filters of a recipe, which the user has started",

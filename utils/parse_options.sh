@@ -26,6 +26,8 @@ __nearest_option() {
     }
     END { print best }'
 }
+printf -v PYKALDIST_COMMAND '%q ' "$0" "$@"
+export PYKALDIST_COMMAND=${PYKALDIST_COMMAND% }  # for the record of what is made (pykaldist/io/provenance.py)
 while true; do
   case "${1:-}" in
     --help | -h) __show_usage; exit 0 ;;

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pykaldist import __version__, deterministic, interrupts, scheduling, usage
+from pykaldist.cures import with_commands
 from pykaldist.errors import Terminated, UserError, missing_package_sentence, os_error_sentence, out_of_memory_sentence
 from pykaldist.jobs.guard import LOG
 from pykaldist.programs.command import run as run_program
@@ -153,5 +154,5 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     finally:
         if signal.getsignal(signal.SIGTERM) == _terminated:  # while Python ends, an exception has nobody to catch it
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    print(f"pykaldist {verb}: ERROR: {message}", file=sys.stderr)
+    print(f"pykaldist {verb}: ERROR: {with_commands(message, argv[1:])}", file=sys.stderr)
     return 1

@@ -31,7 +31,7 @@ from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
 
 FORMAT = 3
-CURE = "run pykaldist pack-lattices again"
+CURE = "make it again, as with pykaldist pack-lattices data/lang exp/dnn_ali exp/dnn_denlats exp/dnn_mpe/denlats"
 OFFSETS = ("states", "arcs", "cells", "frames", "entries")
 ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": ("arcs", np.float32), "acoustic": ("arcs", np.float32),
           "length": ("arcs", np.int32), "word": ("arcs", np.int32),
@@ -72,7 +72,7 @@ class LatticeStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not (self.path / "manifest.json").is_file():
-            raise UserError(f"{path} is no lattice store (it has no manifest.json); run pykaldist pack-lattices again.")
+            raise UserError(f"{path} is no lattice store (it has no manifest.json); {CURE}.")
         self.manifest = read_manifest(self.path / "manifest.json", LatticeManifest, CURE, FORMAT)
         checksums = self.manifest.checksums
         self._items = Items(self.path, ARRAYS, self.manifest.num_utts, self.manifest.totals, checksums, CURE)

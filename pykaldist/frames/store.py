@@ -31,6 +31,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,7 +205,7 @@ class FrameStore:
             sound = (end <= utts).all() and (frame + lengths <= frames).all()
         if not sound:
             raise UserError(f"{path} does not divide the manifest's {self.manifest.num_utts} utterances among its {len(shards)} shards; "
-                            "combine them again with pykaldist combine-stores.")
+                            f"{self._combining()}.")
         return pieces
 
     def _joined(self) -> dict[str, Any]:
@@ -213,8 +214,8 @@ class FrameStore:
         shards, folders = self.manifest.shards or [whole], self.shard_folders()
         for folder, shard in zip(folders, shards, strict=True):
             if isinstance(folder, Path) and read_store_manifest(folder).checksum != shard.checksum:
-                raise UserError(f"{folder} was packed again, with another result, since {self.path} was made of it; combine them again "
-                                "with pykaldist combine-stores.")
+                raise UserError(f"{folder} was packed again, with another result, since {self.path} was made of it; "
+                                f"{self._combining()}.")
         arrays: dict[str, Any] = {}
         for name, (dtype, shape) in self.manifest.arrays().items():
             if name != "labels.bin":
@@ -249,6 +250,11 @@ class FrameStore:
             return [beside(self._origin, shard.path) for shard in self.manifest.shards] or [self._origin]
         return [shard.path if is_remote(shard.path) else Path(os.path.normpath(self.path / shard.path)) for shard in self.manifest.shards] \
             or [self.path]
+
+    def _combining(self) -> str:
+        """The cure of a store of shards that are not as they were."""
+        folders = [folder.parent if isinstance(folder, Path) else folder.rpartition("/")[0] for folder in self.shard_folders()]
+        return f"combine them again: pykaldist combine-stores {shlex.join([str(self.path.parent), *map(str, folders)])}"
 
     @functools.cached_property
     def runs(self) -> Runs:

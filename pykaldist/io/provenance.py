@@ -28,6 +28,7 @@ from pykaldist.io.schema import read_json
 from pykaldist.io.sums import SUFFIX, sums_path
 
 FILE, FORMAT = "inputs.json", 1
+COMMAND = "PYKALDIST_COMMAND"  # set by scripts to their own command line, quoted for a shell
 SLACK = 2_000_000_000  # ns: a file this young may be changed again without a new time
 PathLike = str | os.PathLike[str]
 
@@ -44,7 +45,10 @@ class Stamp:
 
 @dataclass
 class Record:
-    """What `inputs.json` holds; `place` is where the folder stood, `inputs` are paths relative to it, `own` names in it."""
+    """What `inputs.json` holds; `place` is where the folder stood, `inputs` are paths relative to it, `own` names in it.
+
+    `command` is the command line of the script `made_by`, as it was run in the folder `cwd` (relative, too), to be run again.
+    """
 
     format: int
     made_by: str
@@ -52,6 +56,8 @@ class Record:
     inputs: dict[str, Stamp]
     own: dict[str, Stamp]
     facts: dict[str, str]
+    command: str = ""
+    cwd: str = ""
 
 
 def checksum(path: PathLike) -> str:
@@ -112,7 +118,10 @@ def record(folder: PathLike, made_by: str, inputs: Iterable[PathLike] = (), own:
                  for path, stamp in record.inputs.items()}
     stamped = {os.path.relpath(os.path.abspath(path), place): _stamp(Path(path)) for path in inputs if Path(path).is_file()}
     mine = {name: _stamp(folder / name) for name in own if (folder / name).is_file()}
-    _write(folder, Record(FORMAT, made_by, place, {**handed_on, **stamped}, mine, dict(facts or {})))
+    command = os.environ.get(COMMAND, "")
+    command = command if os.path.basename(command.split(" ", 1)[0]) == os.path.basename(made_by) else ""
+    _write(folder, Record(FORMAT, made_by, place, {**handed_on, **stamped}, mine, dict(facts or {}), command,
+                          os.path.relpath(os.getcwd(), place) if command else ""))
 
 
 def _write(folder: Path, record: Record) -> None:

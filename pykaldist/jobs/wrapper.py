@@ -7,6 +7,7 @@ stand as they are, so that a recipe's escaped `|`, `>` and `$HOME` are a pipe, a
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 
@@ -143,11 +144,17 @@ def read_lines(path: str) -> list[str]:
         return []
 
 
+COMMANDS = ("  command: ", "  e.g.: ")  # lines under an error, by pykaldist.cures
+
+
 def complaint(log: str) -> str:
-    """The line of a log that says best what went wrong: the last error; else the last line of output."""
+    """The line of a log that says best what went wrong: the last error, with the commands under it; else the last line of output."""
     lines = read_lines(log)
-    found = [line for line in lines if "ERROR:" in line] or [line for line in lines if not line.startswith("#")]
-    return found[-1] if found else ""
+    errors = [number for number, line in enumerate(lines) if "ERROR:" in line]
+    if errors:
+        below = itertools.takewhile(lambda line: line.startswith(COMMANDS), lines[errors[-1] + 1 :])
+        return "\n".join([lines[errors[-1]], *below])
+    return next((line for line in reversed(lines) if not line.startswith("#")), "")
 
 
 def say_failed(wanted: Wanted, runner: str, failed: Iterable[int], status: int | None = None) -> None:

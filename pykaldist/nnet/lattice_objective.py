@@ -66,7 +66,8 @@ class LatticeOptions(ObjectiveOptions):
 
     def __post_init__(self) -> None:
         if not self.denlats:
-            raise UserError("objectives of lattices need --denlats, a lattice store; make it with pykaldist pack-lattices.")
+            raise UserError("objectives of lattices need --denlats, a lattice store; make it as with "
+                            "pykaldist pack-lattices data/lang exp/dnn_ali exp/dnn_denlats exp/dnn_mpe/denlats.")
         if self.acwt <= 0 or self.lmwt < 0:
             raise UserError(f"--acwt {self.acwt:g} --lmwt {self.lmwt:g}: expected a positive scale, and one that is not negative.")
         if not 0 <= self.xent_smoothing < 1:

@@ -16,7 +16,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
     from pykaldist.errors import UserError
@@ -139,7 +139,7 @@ def run(name: str, function: Callable[..., Any], argv: list[str]) -> int:
     try:
         arguments, values, print_args = values_of(command, argv)
     except Exception as error:  # one that is no user's is raised again by _said
-        return _said(name, error)
+        return _said(name, error, argv)
     if not command.least <= len(arguments) <= command.most:
         print(command.usage(), end="", file=sys.stderr)
         if argv:
@@ -154,11 +154,12 @@ def run(name: str, function: Callable[..., Any], argv: list[str]) -> int:
         sys.stdout.flush()
         return status
     except Exception as error:  # one that is no user's is raised again by _said
-        return _said(name, error)
+        return _said(name, error, argv)
 
 
-def _said(name: str, error: Exception) -> int:
+def _said(name: str, error: Exception, argv: Sequence[str]) -> int:
     """Say an error that is the user's in one sentence; any other is a fault, and raised."""
+    from pykaldist.cures import with_commands
     from pykaldist.errors import UserError, missing_package_sentence, os_error_sentence
 
     if isinstance(error, UserError):
@@ -174,7 +175,7 @@ def _said(name: str, error: Exception) -> int:
         message = "out of memory; use a machine with more."
     else:
         raise error
-    print(f"{name}: ERROR: {message}", file=sys.stderr)
+    print(f"{name}: ERROR: {with_commands(message, argv)}", file=sys.stderr)
     return 1
 
 
@@ -189,5 +190,5 @@ def start(argv: list[str]) -> int:
     try:
         function = load(argv[0])
     except ModuleNotFoundError as error:
-        return _said(argv[0], error)
+        return _said(argv[0], error, argv[1:])
     return run(argv[0], function, argv[1:])

@@ -6,16 +6,15 @@ hands its arguments to a verb takes the verb's options; the text tools stand in 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from pykaldist.cures import printed_by
 
 RUNNERS = ("run.pl", "queue.pl", "slurm.pl", "ssh.pl", "pbs.pl", "retry.pl")
 LIST_OPTIONS = "PYKALDIST_LIST_OPTIONS"  # set, `--help` prints the names of a script's variables too: parse_options.sh
@@ -99,15 +98,8 @@ class Interfaces:
 
     def _ask(self, path: Path) -> tuple[str, set[str]]:
         """A script's usage text, and the names that its options may have; none where it does not read them with parse_options.sh."""
-        folders = [str(self.root / "utils"), str(self.root / "utils" / "shared"), os.environ.get("PATH", "")]
-        env = {**os.environ, "PATH": ":".join(folders), LIST_OPTIONS: "true", "PYKALDIST_TOLD": "true", "PYKALDIST_ROOT": str(self.root)}
         for arguments in (["--help"], []):
-            with tempfile.TemporaryFile("w+") as stream:  # no pipe: what a script leaves running would hold it open
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    subprocess.run([str(path), *arguments], cwd=self.root / "utils", env=env, stdin=subprocess.DEVNULL, stdout=stream,
-                                   stderr=subprocess.STDOUT, check=False, timeout=30)
-                stream.seek(0)
-                shown = stream.read()
+            shown = printed_by(path, arguments, self.root, {LIST_OPTIONS: "true"})
             if "sage:" in shown:
                 usage, _, names = shown.partition("\nvariables:\n")
                 return usage, {name.replace("_", "-") for name in names.split() if name[0].islower() and name not in os.environ}

@@ -21,11 +21,11 @@ dir=$3
 best=()
 for scored in "$1" "$2"; do
   for file in "$scored"/{test_filt.txt,best_wer}; do
-    [ -f "$file" ] || { echo "score_kaldi_compare.sh: ERROR: $file does not exist; run steps/score_kaldi.sh first." >&2; exit 1; }
+    [ -f "$file" ] || { echo "score_kaldi_compare.sh: ERROR: $file does not exist; score first: steps/score_kaldi.sh data/test $(dirname "$(dirname "$scored")")/graph $(dirname "$scored")" >&2; exit 1; }
   done
   point=$(awk '{sub(/.*\/wer_/, "", $NF); print $NF}' "$scored/best_wer")  # weight and penalty of the best rate
   best+=("$scored/penalty_${point#*_}/${point%_*}.txt")
-  [ -f "${best[-1]}" ] || { echo "score_kaldi_compare.sh: ERROR: ${best[-1]} does not exist; run steps/score_kaldi.sh again." >&2; exit 1; }
+  [ -f "${best[-1]}" ] || { echo "score_kaldi_compare.sh: ERROR: ${best[-1]} does not exist; score again: steps/score_kaldi.sh data/test $(dirname "$(dirname "$scored")")/graph $(dirname "$scored")" >&2; exit 1; }
 done
 
 $cmd "$dir/log/score_compare.log" compute-wer-bootci --replications="$replications" "ark:$1/test_filt.txt" "ark:${best[0]}" "ark:${best[1]}" \

@@ -88,7 +88,7 @@ def rows(fst: Fst) -> list[tuple[object, ...]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.sampled_from("abxyz"), min_size=1, max_size=6), min_size=1, max_size=12), st.integers(1, 4),
        st.sampled_from([0.0, 0.02, 0.3]), st.sampled_from([1, 3, 1 << 20]), st.booleans())
 def test_grammar_is_that_of_kaldilm(tmp_path_factory: pytest.TempPathFactory, text: list[list[str]], order: int, threshold: float,

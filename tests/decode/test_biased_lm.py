@@ -29,7 +29,7 @@ from pykaldist.io.lang import LangDir
 SENTENCES = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SENTENCES, st.integers(2, 4), st.integers(2, 6))
 def test_behind_each_history_the_probabilities_of_all_words_sum_to_one(sentences: list[list[int]], order: int, least: int) -> None:
     common = common_words([[1, 1, 6], [7]], 3)
@@ -47,7 +47,7 @@ def test_behind_each_history_the_probabilities_of_all_words_sum_to_one(sentences
         todo += new
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SENTENCES)
 def test_probabilities_against_the_formula(sentences: list[list[int]]) -> None:
     """Bigrams, counted pair by pair."""

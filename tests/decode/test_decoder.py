@@ -70,7 +70,7 @@ def lattice_paths(lattice: Lattice) -> dict[tuple[int, ...], float]:
 TID2PDF = np.arange(-1, PDFS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32 - 1), lattice_beam=st.floats(0.1, 8), interval=st.integers(1, 5), min_active=st.sampled_from([0, 1, 200]))
 def test_lattice_holds_exactly_the_paths_within_the_lattice_beam(seed: int, lattice_beam: float, interval: int, min_active: int) -> None:
     fst, loglikes = random_problem(seed)

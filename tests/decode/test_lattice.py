@@ -63,7 +63,6 @@ def enumerate_paths(lattice: Lattice) -> list[tuple[tuple[int, ...], float, floa
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_all_points_of_a_sweep_at_once_equal_enumeration(seed: int) -> None:
     lattice = random_lattice(seed)
@@ -75,7 +74,6 @@ def test_all_points_of_a_sweep_at_once_equal_enumeration(seed: int) -> None:
         assert any(path[0] == tuple(words) for path, cost in costs.items() if cost < best + 1e-4)
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_the_best_path_has_the_costs_it_says(seed: int) -> None:
     lattice = random_lattice(seed)
@@ -85,7 +83,6 @@ def test_the_best_path_has_the_costs_it_says(seed: int) -> None:
     assert len(path.transition_ids) == lattice.num_frames
 
 
-@settings(deadline=None)
 @given(seed=seeds, beam=st.floats(0.5, 30), acwt=st.sampled_from([0.1, 0.5]))
 def test_determinisation_keeps_the_best_path_of_each_word_sequence(seed: int, beam: float, acwt: float) -> None:
     lattice = random_lattice(seed)
@@ -116,7 +113,7 @@ def test_determinisation_that_is_too_much_work_keeps_the_best_paths(golden: Path
     assert kept < {tuple(path.words) for path in nbest(whole, 10000, 0.1)}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_archives_come_back(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     path = tmp_path_factory.getbasetemp() / "lat.1.gz"
@@ -166,7 +163,7 @@ def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_damaged_archives_are_named(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.gz"
@@ -236,7 +233,7 @@ def test_our_lattices_are_kaldis(kaldis: dict[str, Lattice], golden: Path) -> No
     assert same_ids > 0.99 * sequences > 2000
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_damaged_compact_lattices_are_named(golden: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "compact.ark"
@@ -253,7 +250,7 @@ def test_damaged_compact_lattices_are_named(golden: Path, tmp_path_factory: pyte
         assert str(path) in str(error)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(seed=seeds, data=st.data())
 def test_places_are_found_alike_by_python_and_by_numba(seed: int, data: st.DataObject) -> None:
     """In whole bodies and in damaged ones: the same numbers of arcs, ends and places."""
@@ -271,7 +268,6 @@ def test_places_are_found_alike_by_python_and_by_numba(seed: int, data: st.DataO
     assert found[0] == found[1]
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_states_in_any_order_are_sorted(seed: int) -> None:
     lattice = random_lattice(seed)
@@ -288,7 +284,6 @@ def test_a_cycle_is_an_error() -> None:
         Lattice.from_arcs(np.array([0, 1, 2]), one, one, one, one, np.array([1, 0]), np.array([np.inf, 0])).in_order()
 
 
-@settings(deadline=None)
 @given(seed=seeds, n=st.integers(1, 40))
 def test_the_n_best_paths_are_the_best_n(seed: int, n: int) -> None:
     lattice = random_lattice(seed)

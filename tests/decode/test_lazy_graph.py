@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
@@ -62,7 +62,6 @@ def without_backing_off(grammar: Fst) -> Fst:
     return Fst.from_arcs(grammar.start, final, *map(np.array, zip(*arcs, strict=True)))
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), kept=st.booleans())
 def test_it_finds_what_a_graph_of_the_large_model_has(seed: int, kept: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.decode import const_arpa
@@ -55,7 +55,7 @@ def expected(model: NgramModel, sentence: list[str]) -> float:
     return -sum(math.log(model.probability(words[i], words[:i])) for i in range(1, len(words)))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(TEXTS, st.integers(1, 5), st.lists(SENTENCES, min_size=1, max_size=5), st.sampled_from([const_arpa.FARTHEST, 8, 1]))
 def test_a_sentence_costs_what_the_model_says(tmp_path: Path, text: list[list[str]], order: int, sentences: list[list[str]],
                                               farthest: int) -> None:
@@ -127,7 +127,7 @@ def best_of(lattice: Lattice) -> dict[tuple[int, ...], tuple[float, float, tuple
     return found
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(TEXTS, TEXTS, st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_every_path_has_the_new_costs(tmp_path: Path, text: list[list[str]], other: list[list[str]], seed: int, order: int, longer: int,
                                       const: bool) -> None:

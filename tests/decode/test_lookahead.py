@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
@@ -52,7 +52,6 @@ def halves(rng: np.random.Generator) -> tuple[LookaheadGraph, Fst]:
     return LookaheadGraph.of(words, sets, grammar_half(model, number, BACKOFF), np.array([DISAMBIG]), TID2PDF), whole
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_its_paths_cost_what_they_cost_in_a_graph_of_both(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -71,7 +70,6 @@ def test_its_paths_cost_what_they_cost_in_a_graph_of_both(seed: int) -> None:
         assert sorted(ours.word[ours.word > 0].tolist()) == sorted(theirs.word[theirs.word > 0].tolist())
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_graph_of_both_written_out_is_the_one_that_is_searched(seed: int) -> None:
     rng = np.random.default_rng(seed)

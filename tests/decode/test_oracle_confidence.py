@@ -53,7 +53,7 @@ references = st.lists(st.integers(1, 4), max_size=6)
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(seed=seeds, ref=references)
 def test_the_oracle_is_the_nearest_path(seed: int, ref: list[int]) -> None:
     lattice = random_lattice(seed)
@@ -68,7 +68,7 @@ def probabilities(every: list[Path]) -> np.ndarray:
     return weight / weight.sum()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=seeds, ref=references)
 def test_where_no_paths_meet_the_expected_distance_is_that_of_enumeration(seed: int, ref: list[int]) -> None:
     lattice = random_lattice(seed, tree=True)
@@ -81,7 +81,7 @@ def test_where_no_paths_meet_the_expected_distance_is_that_of_enumeration(seed: 
     assert len(ref) - gamma.sum() <= expected + 1e-3
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=seeds, ref=references)
 def test_where_paths_meet_the_expected_distance_is_a_bound(seed: int, ref: list[int]) -> None:
     lattice = random_lattice(seed)

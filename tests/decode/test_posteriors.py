@@ -52,7 +52,7 @@ def enumerated(lattice: Lattice, acoustic_scale: float) -> dict[tuple[int, int],
     return result
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.floats(0.05, 2))
 def test_posteriors_are_sums_over_paths(seed: int, acoustic_scale: float) -> None:
     lattice = layered_lattice(seed)

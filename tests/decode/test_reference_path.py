@@ -40,7 +40,7 @@ def test_words_and_graph_costs_of_kaldis_own_paths(references: ReferencePaths, g
     assert references.path(np.array([1, 1, 1]), []) is None  # a phone that ends in the midst
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), words=st.lists(st.integers(1, 9), max_size=4))
 def test_every_other_path_stays(seed: int, words: list[int]) -> None:
     lattice = random_lattice(seed)

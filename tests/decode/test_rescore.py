@@ -17,7 +17,7 @@ from .test_lattice import enumerate_paths
 from .test_posteriors import layered_lattice
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_every_path_has_the_costs_of_its_frames(seed: int) -> None:
     """And its words, its transition-ids, and what the graph costs, as before."""

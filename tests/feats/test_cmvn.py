@@ -62,7 +62,7 @@ def sliding_slowly(x: np.ndarray, window: int, min_window: int, center: bool, no
     return y
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(1, 30), st.booleans(), st.booleans(), st.integers(0, 1000))
 def test_sliding_equals_a_loop(total: int, window: int, min_window: int, center: bool, norm_vars: bool, seed: int) -> None:
     x = np.random.default_rng(seed).normal(5, 3, (total, 3)).astype(np.float32)

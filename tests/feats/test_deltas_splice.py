@@ -41,14 +41,14 @@ def deltas_slowly(x: np.ndarray, order: int, window: int) -> np.ndarray:
     return np.array(rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(0, 3), st.integers(1, 3), st.integers(0, 1000))
 def test_deltas_equal_the_definition(frames: int, order: int, window: int, seed: int) -> None:
     x = np.random.default_rng(seed).normal(size=(frames, 3)).astype(np.float32)
     np.testing.assert_allclose(add_deltas(x, order, window), deltas_slowly(x, order, window), atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(0, 5), st.integers(0, 5))
 def test_splice_clamps_at_the_edges(frames: int, left: int, right: int) -> None:
     x = np.arange(frames * 2, dtype=np.float32).reshape(frames, 2)

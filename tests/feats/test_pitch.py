@@ -46,7 +46,7 @@ def test_tones(hertz: float) -> None:
     assert noise[:, 0].mean() < 0.6
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(1e-4, 2.0))
 def test_the_track_is_the_cheapest(seed: int, jump_cost: float) -> None:
     """Against the minimum over all pairs of lags in every frame."""

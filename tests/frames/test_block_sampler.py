@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -47,7 +47,7 @@ def frames(sampler, epoch, start=0):
     return [m.inputs[:, 0].int().tolist() for m in sampler.epoch(epoch, start)]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(lengths=st.lists(st.integers(1, 40), min_size=6, max_size=12), splits=st.integers(1, 2), blocks=st.integers(1, 2),
        level=st.sampled_from(["frame", "utterance"]), block=st.integers(1, 9), group=st.integers(7, 40), minibatch=st.integers(1, 7),
        data=st.data())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -18,7 +18,6 @@ from pykaldist.frames.chunk_widths import UtteranceSplitter, parse_widths
 FACTOR = 3
 
 
-@settings(deadline=None)
 @given(frames=st.integers(1, 900), widths=st.lists(st.integers(2, 40), min_size=1, max_size=3, unique=True), seed=st.integers(0, 5))
 def test_chunks_lie_within_the_utterance_and_count_each_of_its_frames_once(frames, widths, seed):
     widths = [FACTOR * width for width in widths]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -29,7 +29,7 @@ def sampler(store, partition=None, split=0, splice=(0,), size=7, seed=3):
     return Sampler(store, partition or Partition(store), split, size, list(splice), torch.zeros(width), torch.ones(width), seed, CPU)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(lengths=st.lists(st.integers(1, 40), min_size=6, max_size=12), splits=st.integers(1, 3), blocks=st.integers(1, 2),
        level=st.sampled_from(["frame", "utterance"]), seed=st.integers(0, 9))
 def test_parts_are_disjoint_and_cover_the_store(make_store, lengths, splits, blocks, level, seed):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -36,7 +36,7 @@ def rows(minibatch):
     return minibatch.inputs[:, 0].long().numpy(), weights, step, sequence
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(lengths=st.lists(st.integers(1, 40), min_size=6, max_size=12), how=st.sampled_from(sorted(HOW)), splits=st.integers(1, 3),
        blocks=st.integers(1, 2), streams=st.integers(1, 5))
 def test_no_frame_is_lost_and_none_comes_twice(make_store, lengths, how, splits, blocks, streams):
@@ -159,7 +159,7 @@ def test_frame_weights_of_the_store_and_context_go_together(make_store):
         assert (weights > 0).sum() <= len(minibatch) < len(frames)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(frames=st.integers(1, 90), size=st.integers(1, 12), left=st.integers(0, 5), right=st.integers(0, 5), data=st.data())
 def test_windows_cover_an_utterance_with_the_overlap_that_is_asked_for(frames, size, left, right, data):
     overlap = data.draw(st.integers(0, size - 1))

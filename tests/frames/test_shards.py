@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -55,7 +55,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5)
 @given(lengths=st.lists(st.integers(6, 40), min_size=4, max_size=9), data=st.data())
 def test_shards_and_their_parts_are_the_whole_store_in_another_form(tmp_path_factory, dtype, lengths, data):
     path, corpus = tmp_path_factory.mktemp("stores"), Corpus(lengths)

@@ -33,7 +33,7 @@ KEYS = st.text(st.characters(codec="utf-8", exclude_categories=("Zs", "Cc", "Zl"
 VECTORS = st.dictionaries(KEYS, hnp.arrays(np.int32, st.integers(0, 6)), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(VECTORS, st.booleans(), st.booleans())
 def test_int_vectors_come_back(tmp_path_factory: pytest.TempPathFactory, vectors: dict[str, np.ndarray], binary: bool, gz: bool) -> None:
     path = tmp_path_factory.getbasetemp() / ("v.gz" if gz else "v.ark")
@@ -69,7 +69,7 @@ def test_compressed_matrices(tmp_path: Path, method: int) -> None:
     np.testing.assert_allclose(KaldiReader(content[2:], "c").matrix(), expected["a"], atol=2e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(-3, 3), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_a_compressed_matrix_has_kaldiios_bytes(rows: int, cols: int, size: int, double: bool, constant: bool, seed: int) -> None:
     """Also where columns are constant, alone or all, and where there are fewer rows than percentiles."""
@@ -143,7 +143,7 @@ def test_every_truncation_is_noticed(an_archive: bytes) -> None:
             continue
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), min_size=1, max_size=4), st.binary(max_size=8))
 def test_damage_raises_nothing_else(an_archive: bytes, changes: list[tuple[int, int]], inserted: bytes) -> None:
     content = bytearray(an_archive)

@@ -67,7 +67,7 @@ def test_recordings_with_segments_keep_their_names(tmp_path):
     assert new.segments == {"x-a": ("rec", 0, 1), "x-b": ("rec", 1, 2)} and list(new.wav_scp) == ["rec"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_parts_of_a_directory_put_together_are_the_directory(tmp_path_factory, number, speakers, per_utt, random):
     tmp_path = tmp_path_factory.mktemp("split")

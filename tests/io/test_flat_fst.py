@@ -5,7 +5,7 @@ from __future__ import annotations
 import kaldifst
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.io.fst import Fst
@@ -65,7 +65,6 @@ def breadth_first(fst: Fst) -> Fst:
     return Fst.from_arcs(0, fst.final[queue], new[fst.source], fst.ilabel, fst.olabel, fst.weight, new[fst.nextstate])
 
 
-@settings(deadline=None)
 @given(transducers(), transducers())
 def test_composition_is_openfsts(left: Fst, right: Fst) -> None:
     one, two = to_kaldifst(left), to_kaldifst(right)
@@ -77,7 +76,6 @@ def test_composition_is_openfsts(left: Fst, right: Fst) -> None:
         np.testing.assert_array_equal(np.sort(getattr(ours, name)), np.sort(getattr(theirs, name)), name)
 
 
-@settings(deadline=None)
 @given(transducers())
 def test_trimming_is_openfsts(fst: Fst) -> None:
     theirs = to_kaldifst(fst)
@@ -85,7 +83,6 @@ def test_trimming_is_openfsts(fst: Fst) -> None:
     assert_same(trimmed(fst), from_kaldifst(theirs))
 
 
-@settings(deadline=None)
 @given(lexicons())
 def test_determinisation_is_kaldis(fst: Fst) -> None:
     theirs = to_kaldifst(fst)
@@ -93,7 +90,6 @@ def test_determinisation_is_kaldis(fst: Fst) -> None:
     assert_same(determinize(fst, 10_000), from_kaldifst(theirs))
 
 
-@settings(deadline=None)
 @given(lexicons())
 def test_minimisation_is_kaldis(fst: Fst) -> None:
     fst = determinize(fst, 10_000)
@@ -102,7 +98,6 @@ def test_minimisation_is_kaldis(fst: Fst) -> None:
     assert_same(breadth_first(minimize(fst)), breadth_first(from_kaldifst(theirs)))
 
 
-@settings(deadline=None)
 @given(transducers())
 def test_minimisation_gives_the_coarsest_partition_of_any_transducer(fst: Fst) -> None:
     fst = trimmed(fst)

@@ -31,7 +31,6 @@ def same(a: Fst, b: Fst) -> bool:
     return a.start == b.start and all(np.array_equal(getattr(a, c), getattr(b, c)) for c in COLUMNS)
 
 
-@settings(deadline=None)
 @given(fsts())
 def test_what_is_written_is_read_by_us_and_by_kaldifst(fst: Fst) -> None:
     there = to_kaldifst(fst)
@@ -58,7 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, golden: Path) -> list[bytes]
     return [(golden / "an4_kaldi" / name).read_bytes() for name in ("graph_mono/HCLG.fst", "lang/G.fst")]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_damage_is_an_error_or_harmless(files: list[bytes], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from(files)))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import kaldifst
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.io.fst import Fst
@@ -37,7 +37,6 @@ def paths(fst: Fst) -> dict[tuple[tuple[int, ...], tuple[int, ...]], float]:
     return found
 
 
-@settings(deadline=None)
 @given(acyclic_fsts())
 def test_local_epsilon_removal_keeps_every_path(fst: Fst) -> None:
     before, after = paths(fst), paths(remove_eps_local(fst))
@@ -45,7 +44,6 @@ def test_local_epsilon_removal_keeps_every_path(fst: Fst) -> None:
     assert all(abs(before[k] - after[k]) < 1e-4 for k in before)
 
 
-@settings(deadline=None)
 @given(acyclic_fsts())
 def test_local_epsilon_removal_keeps_states_stochastic(fst: Fst) -> None:
     labelled = (fst.ilabel > 0) | (fst.olabel > 0)  # without such an arc, final costs could be joined, of which the lower is kept

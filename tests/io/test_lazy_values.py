@@ -26,7 +26,7 @@ def stream_of(content: bytes) -> io.BufferedReader:
     return io.BufferedReader(io.BytesIO(content))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(ARRAYS, st.booleans())
 def test_bytes_that_are_read_and_written_are_those_of_arrays(array: np.ndarray, binary: bool) -> None:
     written = io.BytesIO()

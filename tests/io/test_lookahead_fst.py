@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -39,7 +39,6 @@ def by_following(fst: Fst, state: int, end: int) -> set[int]:
     return found
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_intervals_hold_the_labels_that_following_arcs_finds(seed: int) -> None:
     fst = random_fst(seed)

@@ -21,7 +21,7 @@ def posterior(frames: list[list[tuple[int, float]]]) -> Posterior:
                      np.array([i for i, _ in pairs], dtype=np.int32), np.array([w for _, w in pairs], dtype=np.float32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(FRAMES, max_size=3), st.booleans())
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, utterances: list[list[list[tuple[int, float]]]],
                                  binary: bool) -> None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.io.text_tools.lexicon import disambiguation
@@ -59,7 +59,7 @@ def test_a_tool_without_arguments_and_options_it_needs_says_so(tmp_path):
 # lists ------------------------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(st.lists(TOKEN, min_size=1, max_size=12), st.lists(TOKEN, min_size=1, max_size=5))
 def test_filter_and_exclude_divide_a_table(tmp_path, keys, wanted):
     (tmp_path / "ids").write_text("".join(f"{key} more\n" for key in wanted), encoding="utf-8")
@@ -71,7 +71,7 @@ def test_filter_and_exclude_divide_a_table(tmp_path, keys, wanted):
     assert len(out("filter_scp.pl", "-f", "2", "ids", cwd=tmp_path, given=turned).splitlines()) == len(chosen)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.data())
 def test_equal_parts_lose_nothing_and_are_never_empty(sizes, data):
     count = data.draw(st.integers(1, len(sizes)))
@@ -116,7 +116,7 @@ def test_a_table_is_divided_by_several_lists_at_once(tmp_path):
     assert run("filter_scps.pl", "JOB=1:2", "ids.1", "scp", "out.JOB", cwd=tmp_path).returncode == 1
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(st.dictionaries(TOKEN, TOKEN, min_size=1, max_size=12))
 def test_speakers_and_utterances_turn_round_and_back(tmp_path, utt2spk):
     table = "".join(f"{utt} {speaker}\n" for utt, speaker in sorted(utt2spk.items(), key=lambda item: item[1]))
@@ -161,7 +161,7 @@ def test_segments_grow_and_do_not_overlap(tmp_path):
 # symbols ----------------------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(st.lists(st.lists(TOKEN, min_size=1, max_size=6), min_size=1, max_size=5))
 def test_symbols_become_numbers_and_symbols_again(tmp_path, sentences):
     symbols = sorted({word for words in sentences for word in words})

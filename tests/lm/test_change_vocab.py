@@ -18,7 +18,7 @@ from pykaldist.lm.smoothing import estimate
 SENTENCES = st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=6), min_size=3, max_size=25)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SENTENCES, st.sets(st.sampled_from("abcde"), min_size=1), st.integers(1, 3), st.booleans())
 def test_what_is_left_is_a_distribution(sentences: list[list[str]], words: set[str], order: int, prune: bool) -> None:
     model = estimate(sentences, "abcde", 3, "witten-bell")

@@ -96,7 +96,7 @@ def test_words_that_cannot_be_aligned_are_left_out() -> None:
         read_lexicon("a A\nb\n", "lex")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 1000), st.integers(1, 4))
 def test_probabilities_are_those_of_all_ways(seed: int, order: int) -> None:
     """With a wide beam, a pronunciation's probability is the sum of the model's over all its graphone sequences, normalised."""

@@ -34,7 +34,7 @@ def made(text: list[list[str]], smoothings: list[Smoothing], unigrams: str = "le
     return of_counts(listed, count_ngrams(numbers, len(listed), len(smoothings), listed.index(ends) if ends else -2), smoothings, unigrams)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXTS, st.integers(1, 4), st.sampled_from(METHODS), st.booleans(), st.integers(1, 3), st.booleans(),
        st.sampled_from(["leftover", "uniform"]))
 def test_every_context_sums_to_one(text: list[list[str]], order: int, method: str, interpolate: bool, least: int, by_text: bool,
@@ -148,7 +148,7 @@ def test_text_has_sentence_marks_or_not() -> None:
     assert numbers_of([["x"]], index, 2).tolist() == [0, 2, 1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TEXTS, st.integers(1, 4), st.booleans())
 def test_files_hold_the_model(tmp_path_factory: pytest.TempPathFactory, text: list[list[str]], order: int, packed: bool) -> None:
     model = made(text, [Smoothing()] * order, "uniform")
@@ -187,7 +187,7 @@ def test_errors_of_files_have_a_line(tmp_path: Path, old: str, new: str, message
         read_arpa(path)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TEXTS, st.integers(1, 4), st.randoms(use_true_random=False), st.integers(1, 200))
 def test_files_may_have_any_order(tmp_path_factory: pytest.TempPathFactory, text: list[list[str]], order: int, random: Random,
                                   block: int) -> None:

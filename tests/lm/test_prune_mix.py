@@ -48,7 +48,7 @@ def test_the_divergence_is_the_definitions(smoothing: str, n: int) -> None:
         assert found[i] == pytest.approx(of_context * expected, rel=1e-6, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TEXTS, st.integers(1, 4), st.sampled_from(["kneser-ney", "witten-bell"]), st.floats(1e-6, 0.3))
 def test_a_pruned_model_is_a_distribution(text: list[list[str]], order: int, smoothing: str, threshold: float) -> None:
     model = estimate(text, WORDS, order, smoothing)
@@ -95,7 +95,7 @@ def test_to_a_number_of_ngrams() -> None:
     assert only.orders[0].logprob[2] == model.orders[0].logprob[2]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4), st.floats(0, 1))
 def test_a_mixture_has_the_weighted_probabilities(text: list[list[str]], other: list[list[str]], order: int, longer: int,
                                                   weight: float) -> None:

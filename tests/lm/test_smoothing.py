@@ -41,7 +41,7 @@ def histories(vocabulary: list[str], order: int) -> list[tuple[str, ...]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TEXTS, st.integers(1, 4), st.sampled_from(SMOOTHINGS))
 def test_every_context_sums_to_one(text: list[list[str]], order: int, smoothing: str) -> None:
     model = estimate(text, WORDS, order, smoothing)
@@ -161,7 +161,7 @@ def test_script(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "\tyes <UNK>" in text and "!SIL" not in text
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TEXTS, st.integers(2, 4), st.sampled_from(SMOOTHINGS), st.integers(1, 7))
 def test_blocks_give_what_the_whole_gives(text: list[list[str]], order: int, smoothing: str, block: int) -> None:
     whole = estimate(text, WORDS, order, smoothing)

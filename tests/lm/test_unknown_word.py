@@ -51,7 +51,7 @@ def marked(phones: tuple[str, ...], positions: bool) -> list[int]:
     return [SYMBOLS[phone + (mark if positions else "")] for phone, mark in zip(phones, marks, strict=True)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(LEXICONS, st.booleans(), st.sampled_from([1, 2]))
 def test_bigram_costs_are_those_of_the_definition(prons: list[tuple[str, ...]], positions: bool, least: int) -> None:
     """By a bigram model a word costs the product of p(w | h) / sum over the pairs seen; all costs may differ by one constant."""
@@ -71,7 +71,7 @@ def test_bigram_costs_are_those_of_the_definition(prons: list[tuple[str, ...]], 
     assert np.ptp(differences or [0]) < 1e-2  # minimisation rounds costs to 1/1024
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(LEXICONS, st.integers(3, 5))
 def test_longer_contexts_are_used(prons: list[tuple[str, ...]], order: int) -> None:
     """A pronunciation of the lexicon costs what its n-grams do, where the model has them all; every one is taken, in any order."""

@@ -61,7 +61,7 @@ def test_outputs_are_held_in_their_range_as_kaldis(golden: Path, tmp_path: Path)
     assert loglike.sum().item() == pytest.approx(2908.90967, rel=1e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3), st.sampled_from([0.0, 1e-5, 0.1]), st.floats(0.1, 12))
 def test_it_is_the_sum_over_all_paths(seed: int, frames: int, sequences: int, leaky: float, spread: float) -> None:
     rng = np.random.default_rng(seed)

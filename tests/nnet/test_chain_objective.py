@@ -82,7 +82,7 @@ def test_flat_start_is_kaldis(chain: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours.derivative, derivatives[key], rtol=1e-5, atol=5e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 3))
 def test_a_numerator_is_the_sum_over_its_paths(seed: int, frames: int, sequences: int) -> None:
     rng = np.random.default_rng(seed)

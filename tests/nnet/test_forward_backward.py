@@ -87,7 +87,7 @@ def costs(lattices: Lattices, acoustic_scale: float, lm_scale: float = 1.0) -> n
     return lm_scale * lattices.graph.astype(np.float64) + acoustic_scale * lattices.acoustic.astype(np.float64)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3), st.floats(0.05, 2))
 def test_posteriors_and_gains_are_means_over_all_paths(seeds: list[int], scale: float) -> None:
     single = [random_lattice(seed) for seed in seeds]
@@ -103,7 +103,7 @@ def test_posteriors_and_gains_are_means_over_all_paths(seeds: list[int], scale: 
         np.testing.assert_allclose((found.loglike[i], found.accuracy[i]), expected[2:], rtol=1e-12, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3), st.floats(0.05, 2))
 def test_tensors_give_what_the_kernel_gives(seeds: list[int], scale: float) -> None:
     lattices = Lattices.joined([as_arrays(random_lattice(seed)) for seed in seeds])
@@ -120,7 +120,7 @@ def test_tensors_give_what_the_kernel_gives(seeds: list[int], scale: float) -> N
     np.testing.assert_allclose(levelled.entry_sums(torch.from_numpy(cells)), lattices.entry_sums(cells), rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_gains_and_posteriors_are_derivatives(seed: int) -> None:
     """By central differences: of the log-likelihood and the expected accuracy, for the log-likelihoods of frames."""
@@ -145,7 +145,7 @@ def test_gains_and_posteriors_are_derivatives(seed: int) -> None:
 
 
 @given(seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_best_and_nearest_paths_are_the_best_of_all(seeds: list[int]) -> None:
     """Of several lattices at once; the nearest path agrees most with a reference, and has the least graph cost of those."""
     each, rng = [random_lattice(seed) for seed in seeds], np.random.default_rng(seeds[0])
@@ -192,7 +192,7 @@ def state_level(lattice: Lattice) -> Lattice:
                              columns[4].astype(np.float32), columns[1].astype(np.int32), final).in_order()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_splitting_states_and_pushing_costs_change_nothing(seed: int) -> None:
     lattice = random_lattice(seed)

@@ -79,7 +79,7 @@ def test_derivatives_and_objectives_are_nnet1s(golden: Path, prefix: str, kind: 
             assert (np.abs(found).sum(1) == 0).sum() >= (own["dropped"] if not options else 0)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([Mmi, Smbr, Mpe]), st.booleans())
 def test_derivatives_are_those_of_the_loss_over_the_acoustic_scale(seed: int, kind: type[LatticeObjective], flag: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.frames.packed import Sequences, packed_grid
@@ -61,7 +61,7 @@ def way(request, monkeypatch):
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ["lstm", "blstm"])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_outputs_and_gradients_are_those_of_the_equations(kind, shape, lengths, seed):
     torch.manual_seed(seed)

@@ -56,7 +56,7 @@ def test_update_equals_its_definition(units, shipped):
 
 
 @given(st.integers(0, 10**9), st.floats(0, 0.5), st.floats(0.5, 0.99), st.integers(1, 50), st.integers(1, 10**7))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_momentum_rises_in_equal_steps(frames, start, end, steps, period):
     cd = make_cd("bern", CdOptions(start, end, steps, period))
     cd.frames = frames

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.cli import main
@@ -66,7 +66,6 @@ def test_phones_and_frames_of_words(folder: Path, capsys: pytest.CaptureFixture[
 
 
 @given(value=st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5), max_size=5), binary=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_lists_are_read_as_they_were_written(value: list[list[int]], binary: bool, tmp_path: Path) -> None:
     with open(tmp_path / "ark", "wb") as stream:
         for key in ("a", "b"):

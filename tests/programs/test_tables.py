@@ -41,7 +41,7 @@ def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(found[key], value)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tables())
 def test_any_table_comes_back_by_every_way(table: dict[str, np.ndarray]) -> None:
     with tempfile.TemporaryDirectory() as d:
@@ -53,7 +53,7 @@ def test_any_table_comes_back_by_every_way(table: dict[str, np.ndarray]) -> None
         same({key: value for key in table if (value := RandomAccess(f"ark:{d}/a", read_value).get(key)) is not None}, table)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tables(), tables(), st.booleans())
 def test_random_access_finds_what_is_there(table: dict[str, np.ndarray], other: dict[str, np.ndarray], in_order: bool) -> None:
     with tempfile.TemporaryDirectory() as d:
@@ -64,7 +64,7 @@ def test_random_access_finds_what_is_there(table: dict[str, np.ndarray], other: 
             assert {key for key in keys if reader.get(key) is not None} == set(table)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tables(), st.lists(st.integers(0, 2), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 2))
 def test_selections_are_numpys(table: dict[str, np.ndarray], dims: list[int], n: int, offset: int) -> None:
     with tempfile.TemporaryDirectory() as d:
@@ -81,7 +81,7 @@ def test_selections_are_numpys(table: dict[str, np.ndarray], dims: list[int], n:
         same(dict(read_archive(f"{d}/b")), {key: np.hstack([x, x]) for key, x in table.items()})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tables())
 def test_sums_are_numpys(table: dict[str, np.ndarray]) -> None:
     with tempfile.TemporaryDirectory() as d:

@@ -92,7 +92,7 @@ def test_the_step_and_segments(tmp_path: Path) -> None:
     assert made == "a-0085-0215 a 0.85 2.15\nb-0036-0164 b 0.36 1.64\nb-0336-0443 b 3.36 4.43\n"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_segments_hold_all_but_silence(data: st.DataObject) -> None:
     runs = data.draw(st.lists(st.tuples(st.sampled_from("012"), st.integers(1, 400)), min_size=1, max_size=12))

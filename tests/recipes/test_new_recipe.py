@@ -35,6 +35,8 @@ def test_one_command_gives_a_word_error_rate(root, tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"train: 40 utterances of 4 speakers", done.stdout)
     assert re.search(r"perplexity of data/dev/text: [\d.]+ \(10 sentences, 40 words", done.stdout)
+    audio = re.findall(r"transcribe exp/dnn (.*)", done.stdout)[-1]
+    assert (tmp_path / "tones" / audio).is_file() and audio.endswith(".flac") and "sed: " not in done.stderr
     rows = dict(re.findall(r"\| (\w+)/decode +\| +([\d.]+) +\|", done.stdout))
     assert rows.keys() == {"mono", "tri1", "tri2", "tri3", "dnn"}
     assert all(float(wer) <= 5.0 for wer in rows.values()), rows

@@ -98,7 +98,7 @@ def test_lengths(lang: LangDir) -> None:
         SegmentOptions(min_segment_length=2.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", "_", "<noise>", "<unk>"]), max_size=12),
        st.lists(st.sampled_from(["a", "b", "c", "d", "zebra", "<noise>"]), max_size=8))
 def test_segments_lie_in_order_and_say_what_was_said(lang: LangDir, said: list[str], written: list[str]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import kaldialign
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -19,7 +19,6 @@ def levenshtein(ref: list[str], hyp: list[str]) -> int:
     return min(levenshtein(ref[1:], hyp[1:]) + (ref[0] != hyp[0]), levenshtein(ref[1:], hyp) + 1, levenshtein(ref, hyp[1:]) + 1)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from("abc"), max_size=5), st.lists(st.sampled_from("abc"), max_size=5))
 def test_errors_are_the_levenshtein_distance(ref: list[str], hyp: list[str]) -> None:
     ins, dels, subs = edit_counts(ref, hyp)
@@ -27,7 +26,6 @@ def test_errors_are_the_levenshtein_distance(ref: list[str], hyp: list[str]) -> 
     assert ins - dels == len(hyp) - len(ref)
 
 
-@settings(deadline=None)
 @given(sentences, sentences)
 def test_alignment_spells_both_sides_at_the_least_cost(ref: list[str], hyp: list[str]) -> None:
     pairs = align(ref, hyp)

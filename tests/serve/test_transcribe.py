@@ -90,7 +90,7 @@ def test_the_best_scale_is_that_of_scoring(recipe: Path, tmp_path: Path) -> None
     assert scales_of(decode.parent, None, None).acoustic == 10 / 8
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sampled_from([48000, 44100, 32000, 22050, 16000]), st.integers(1, 12000), st.integers(0, 2**32 - 1))
 def test_resampling_in_pieces_is_resampling_at_once(rate: int, length: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -32,6 +32,8 @@ EOF
 
 parse_options_of_job() {
   cmd=run.pl retries=2 options=()
+  printf -v PYKALDIST_COMMAND '%q ' "$0" "$@"
+  export PYKALDIST_COMMAND=${PYKALDIST_COMMAND% }  # for the record of what is made (pykaldist/io/provenance.py)
   while [[ ${1:-} == --* ]]; do
     case $1 in
       --help) usage; exit 0 ;;
@@ -87,7 +89,7 @@ parse_job() {
   fi
   store=$1 job_log=$exp/log/$form.log
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
-    [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
+    [ -f "$f" ] || { echo "$name: ERROR: no file $f; pack first: steps/nnet/pack.sh data-fbank/train exp/tri3_ali $store" >&2; exit 1; }
   done
 }
 

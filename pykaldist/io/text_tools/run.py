@@ -80,7 +80,8 @@ def main(name: str, arguments: list[str]) -> int:
     except OSError as error:
         where = error.filename or "standard input or output"
         message = f"{where}: {error.strerror or error}; check the path."
-    print(f"{name}: ERROR: {message}", file=sys.stderr)
+    with_commands = __import__("pykaldist.cures", fromlist=["with_commands"]).with_commands  # which takes time to import
+    print(f"{name}: ERROR: {with_commands(message, arguments)}", file=sys.stderr)
     return 1
 
 

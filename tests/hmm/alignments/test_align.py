@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -165,7 +165,6 @@ def test_equal_alignments(compiler: GraphCompiler, toy_corpus: Corpus, graphs: l
     assert 10 < silences < 50  # silence at the start is drawn
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=10))
 def test_order_of_self_loops(visits: list[tuple[int, int]]) -> None:
     """State s has the self-loop 2 s + 1 and the way out 2 s + 2."""

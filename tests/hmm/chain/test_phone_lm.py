@@ -40,7 +40,7 @@ def test_it_is_kaldis_state_by_state(chain: Path) -> None:
 sentences = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_size=12).filter(any)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sentences, st.integers(2, 4), st.integers(0, 20))
 def test_probabilities_sum_to_one_and_every_sentence_has_a_path(data: list[list[int]], order: int, extra: int) -> None:
     fst = estimate_phone_lm(data, PhoneLmOptions(order, 2, extra))
@@ -50,7 +50,7 @@ def test_probabilities_sum_to_one_and_every_sentence_has_a_path(data: list[list[
     assert all(math.isfinite(log_prob(fst, sentence)) for sentence in data)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sentences)
 def test_without_pruning_it_is_the_maximum_likelihood_trigram(data: list[list[int]]) -> None:
     fst = estimate_phone_lm(data, PhoneLmOptions(3, 3, 0))

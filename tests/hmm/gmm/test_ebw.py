@@ -53,7 +53,7 @@ def slow_update(gmm: AmDiagGmm, num: GmmStats, den: GmmStats, tau: float, e: flo
     return np.array(means), np.array(variances), np.array(ds)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 50.0]), st.sampled_from([1.0, 2.0]), st.floats(1, 200))
 def test_gaussians_against_a_slow_reference(seed: int, tau: float, e: float, frames: float) -> None:
     """And the auxiliary function rises by what the update says, so does not fall; nothing near is higher."""
@@ -108,7 +108,7 @@ def test_smoothing_towards_statistics() -> None:
     np.testing.assert_allclose(one.means_invvars, two.means_invvars, rtol=1e-3, atol=1e-3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 10.0]))
 def test_weights_raise_their_auxiliary_function(seed: int, tau: float) -> None:
     rng = np.random.default_rng(seed)

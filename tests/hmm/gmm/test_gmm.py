@@ -68,7 +68,7 @@ def test_accumulation_against_slow_reference() -> None:
     np.testing.assert_allclose(stats.x2[2:], posteriors.T @ feats.astype(np.float64) ** 2, rtol=1e-4)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6))
 def test_em_raises_the_likelihood(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -156,7 +156,7 @@ def test_boost() -> None:
     np.testing.assert_allclose(change, np.tile([0, np.log(1.25)], (4, 1)), atol=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 1000), st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(1, 4))
 def test_merging_keeps_weight_mean_and_second_moment(seed: int, sizes: list[int], target: int) -> None:
     gmm = random_gmm(np.random.default_rng(seed), sizes)

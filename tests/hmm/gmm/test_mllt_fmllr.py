@@ -175,7 +175,7 @@ def test_fmllr_against_a_general_optimiser(gmm: AmDiagGmm, kind: str) -> None:
     assert loss(found[free]) == pytest.approx(best.fun, abs=1e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6))
 def test_fmllr_undoes_what_a_speaker_does(seed: int) -> None:
     """Of speech that went through a known affine map, the estimate takes it back; it never lowers the likelihood."""

@@ -83,7 +83,7 @@ def test_every_truncation_is_refused(toy_lang: LangDir, tmp_path: Path) -> None:
                 read(KaldiReader(data[:length], name))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_damage_never_ends_in_a_traceback(toy_lang: LangDir, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.mdl"

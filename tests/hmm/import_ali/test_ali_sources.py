@@ -55,7 +55,7 @@ def test_textgrid(tmp_path: Path, write: object, encoding: str) -> None:
 LABELS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=5).map(str.strip)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(LABELS, max_size=4))
 def test_any_label_in_a_textgrid(tmp_path_factory: pytest.TempPathFactory, labels: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "l.TextGrid"

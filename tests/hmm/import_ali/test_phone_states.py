@@ -42,7 +42,7 @@ def test_silence_of_kaldi(golden: Path) -> None:
 PHONES = st.lists(st.tuples(st.integers(1, 22), st.integers(1, 12)), max_size=8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(PHONES)
 def test_phones_come_back(toy_lang: LangDir, spans: list[tuple[int, int]]) -> None:
     states = PhoneStates(toy_lang)

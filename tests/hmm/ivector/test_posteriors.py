@@ -25,7 +25,7 @@ def slow(scores: np.ndarray, count: int, min_post: float) -> dict[int, float]:
     return {g: value / sum(values) for g, value in zip(best, values, strict=False)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(count=st.integers(1, 9), min_post=st.sampled_from([0.0, 0.01, 0.1, 0.4]), spread=st.floats(0.1, 5), seed=st.integers(0, 99))
 def test_they_are_those_of_one_frame_after_the_other(count: int, min_post: float, spread: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

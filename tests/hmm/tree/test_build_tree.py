@@ -74,7 +74,7 @@ def test_the_first_split_is_the_best_of_all(seed: int) -> None:
     assert grown.splits == 1 and grown.log_likelihood - grown.root_log_likelihood == pytest.approx(best)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(2, 25), st.sampled_from([-1.0, 0.0, 200.0]), st.booleans())
 def test_a_grown_tree(seed: int, max_leaves: int, cluster_thresh: float, shared: bool) -> None:
     """Its log-likelihood is that of its pdfs, pdfs are 0 .. P - 1, no two roots share one, and Kaldi's file gives it back."""
@@ -152,7 +152,7 @@ def test_golden_roots_and_what_is_wrong(golden: Path, tmp_path: Path) -> None:
         grow(random_stats(0), [Root((1, 2, 3)), Root((4, 5, 6))], max_leaves=1)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(3, 12), st.sampled_from([-1.0, 0.0, 200.0]))
 def test_a_tree_in_two_levels(seed: int, first_leaves: int, cluster_thresh: float) -> None:
     """Its groups are the leaves of the tree that ends at the first level, numbered one after another, and no leaves of two are merged."""

@@ -45,7 +45,7 @@ def test_kaldis_alignment_at_a_third_of_the_frames(golden: Path) -> None:
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lengths, st.integers(1, 4), st.integers(1, 3), st.data())
 def test_lengths_fill_the_frames_and_none_is_too_short(old: list[int], factor: int, least: int, data: st.DataObject) -> None:
     shift = data.draw(st.integers(0, factor - 1))
@@ -58,7 +58,7 @@ def test_lengths_fill_the_frames_and_none_is_too_short(old: list[int], factor: i
         assert min(plain) < least or found.tolist() == plain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lengths, st.integers(1, 3), st.booleans(), st.data())
 def test_phones_stay_and_frames_go_through_their_hmms(old: list[int], factor: int, repeat: bool, data: st.DataObject) -> None:
     """Converted to chain models' HMMs and back to three states, with as many frames as features have."""

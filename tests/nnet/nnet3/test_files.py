@@ -148,7 +148,7 @@ def functions_of(part: st.SearchStrategy[Descriptor]) -> st.SearchStrategy[Descr
         st.builds(lambda one: Descriptor("", "IfDefined", (one,)), part))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.recursive(NAMES, functions_of, max_leaves=8))
 def test_any_descriptor_is_read_as_it_was_written(descriptor: Descriptor) -> None:
     assert parse_descriptor(str(descriptor)) == descriptor

@@ -63,7 +63,7 @@ def streamed(stream: Nnet3Stream, feats: np.ndarray, ends: list[int], **others: 
     return np.concatenate([*parts, stream.finish()])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from([(PLAIN, 1), (PLAIN, 3), (IF_DEFINED, 1), (IF_DEFINED, 2), (IVECTOR, 1), (IVECTOR, 3)]), st.integers(1, 40),
        st.lists(st.integers(0, 40)))
 def test_outputs_are_those_of_the_whole_input(network: tuple[Nnet3, int], frames: int, ends: list[int]) -> None:
@@ -94,7 +94,7 @@ def test_a_recurrent_network_carries_its_state(name: str, subsampling: int) -> N
     assert max(kept[2:]) == min(kept[2:]) < 60 * sum(forward._nnet.dim(one) for one in forward.plan.order)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sampled_from(FORWARD), st.integers(1, 3), st.integers(1, 40), st.lists(st.integers(0, 40)))
 def test_a_recurrent_networks_outputs_are_those_of_the_whole_input(name: str, subsampling: int, frames: int, ends: list[int]) -> None:
     forward = Nnet3Forward(recurrent(name), subsampling=subsampling)

@@ -94,7 +94,7 @@ def test_a_job_at_rest_holds_nothing():
     assert not any(requests.paused for requests in pair.both) and all(pair.answers)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(0, 9), st.integers(0, 9))
 def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
     """Messages are late, checkpoints are wanted, and in the end all minibatches are done and all workers know it."""

@@ -13,7 +13,7 @@ from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue, MinibatchSources
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data(), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.booleans())
 def test_every_minibatch_is_settled_once_by_those_that_live(data, counts, queue):
     """Workers take in any order, hold back up to two, die now and then, and the queue is saved and loaded in between."""
@@ -51,7 +51,7 @@ def slow_choice(minibatches: MinibatchQueue, rank: int, queue: bool) -> int | No
     return max(allowed, key=lambda k: (left[k], -k), default=None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.booleans(),
        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=60))
 def test_minibatches_come_from_where_a_look_at_all_splits_finds_them(counts, queue, turns):

@@ -42,7 +42,7 @@ class Reference:
         self.flow.zero_()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 4), st.sampled_from([0.5, 1 / 3]), st.integers(0, 10_000), st.data())
 def test_calls_in_any_order(count, share, seed, data):
     """Before, between and in the middle of the parts of a step, and between steps; parts in another order than they lie in. In some steps

@@ -239,7 +239,7 @@ def test_other_networks_and_minibatches_scale_the_times():
     assert scaled(cluster, cluster.workload) == cluster.compute
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(2, 24), st.sampled_from(STRATEGIES), st.integers(1, 50), st.floats(1e6, 1e11), st.floats(0, 1e-3), st.floats(0, 0.5))
 def test_what_must_hold_of_any_prediction(ngpu, strategy, period, bandwidth, latency, spread):
     def of(strategy: str, period: int | None, bandwidth: float = bandwidth) -> Prediction:

@@ -21,7 +21,7 @@ from pykaldist.parallel.strategies.ssgd import Ssgd
 patterns = st.sampled_from(PATTERNS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 7), patterns, st.sampled_from(["queue", "shards"]), st.floats(0, 2), st.floats(0.01, 5), st.floats(0.2, 5))
 def test_mixing_is_doubly_stochastic(descender, simulate, size, pattern, work, spread, message, slow):
     """Model k starts as the k-th unit vector and nobody moves it: models are their own weights, which are never negative, and end even."""
@@ -38,7 +38,7 @@ def test_mixing_is_doubly_stochastic(descender, simulate, size, pattern, work, s
     assert all(worker.params.allclose(torch.full((size,), 1.0 / size), atol=1e-6) for worker in workers)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 7), patterns, st.floats(0, 2), st.floats(0.01, 5), st.floats(0.2, 5))
 def test_the_mean_moves_by_the_mean_of_all_moves(descender, simulate, size, pattern, spread, message, slow):
     workers = [descender(lambda worker, k=k: torch.full((2,), 10.0**k), 5, torch.zeros(2)) for k in range(size)]
@@ -50,7 +50,7 @@ def test_the_mean_moves_by_the_mean_of_all_moves(descender, simulate, size, patt
         assert [strategy.age for strategy in strategies] == pytest.approx([5.0] * size)  # steps, of which none is lost
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 6), st.sampled_from(PATTERNS[:3]), st.floats(0, 2), st.floats(0.01, 5), st.data())
 def test_when_a_worker_dies_the_others_do_its_work(descender, simulate, size, pattern, spread, message, data):
     """Whatever it had under way: every minibatch is done by somebody, and the others end with the same model."""

@@ -20,7 +20,7 @@ def make(descender, sizes, move=None, **options):
     return workers, [Asgd(AsgdOptions(**{"staleness_discount": False, **options})) for _ in workers]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.floats(0, 2), st.floats(0.01, 3), st.floats(0, 3), st.integers(0, 3))
 def test_every_update_is_applied_once(descender, simulate, sizes, spread, message, server, max_distance):
     """Moves that are digits of a decimal number add up to it."""

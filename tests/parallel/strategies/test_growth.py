@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from driven import Stopped, counted, epochs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
@@ -39,7 +39,6 @@ def test_the_number_grows_as_kaldis_jobs_do(initial, final, archives):
     assert growing(initial, final, 0.0) == initial and growing(initial, final, 1.0) == final
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=6).map(lambda counts: [*counts, 1]), st.integers(1, 5), st.integers(1, 6),
        st.integers(0, 99))
 def test_each_minibatch_is_dealt_out_once_and_evenly(counts, period, workers, seed):

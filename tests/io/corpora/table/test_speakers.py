@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.table.speakers import SETS, chosen_shares, of_folders, split
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a test asserts no time
+unhurried = settings()  # a test asserts no time
 
 
 @pytest.mark.parametrize(("keys", "names"), [

@@ -5,12 +5,12 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.io.corpora.table.words import graphemes, letters_apart, remarks, words_of
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a test asserts no time
+unhurried = settings()  # a test asserts no time
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30) | st.text("aé'’ -.I\u0301\u0308İßΣσکیـ\u200cกिकि中aあ3٣½[]<>", max_size=20)
 
 
