@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_the_page_of_a_study_that_has_not_begun_or_is_under_way(tmp_path: Path) 
 def test_a_cell_whose_trainings_diverged_says_so(tmp_path: Path) -> None:
     page = render([a_claim("one")], full(tmp_path, lambda trial: a_result(trial, float("inf")) if trial.seed == 1 else outcome(trial)))
     assert row(page, "a, 1")[-1] == "1" and row(page, "b less a")[1] == "3"  # of the four that were trained
+
+
+def test_times_and_what_is_held_out_are_those_of_the_epochs(tmp_path: Path) -> None:
+    def epochs(trial: Trial) -> Result:
+        time = "simulated" if "--ngpu 4" in trial.options else "measured"
+        history = [{"learn_rate": 0.5, "disagreement": 0.25, "cv_wer": wer, "seconds": {"total": seconds}, "time": time}
+                   for wer, seconds in ((0.25, 2.0), (0.125, 4.0))]
+        return dataclasses.replace(outcome(trial), history=history)
+
+    page = render([a_claim("one")], full(tmp_path, epochs))
+    head = [cell.strip() for cell in next(line for line in page.splitlines() if line.startswith("| cell")).split("|")[1:-1]]
+    one, four = (dict(zip(head, row(page, name), strict=True)) for name in ("a, 1", "a, 4"))
+    assert four["simulated s an epoch"] == "3.0" and one["simulated s an epoch"] == "" and one["s of CPU"] == "2"
+    assert one["held-out WER on lattices, %"] == "12.50" and four["disagreement x 1000"] == "250.0"
 
 
 def test_a_picture_is_drawn_where_there_are_results(tmp_path: Path) -> None:
