@@ -105,7 +105,8 @@ def test_two_strategies_train_side_by_side(recipe: Path, make_store, said: list[
     made.train()
     assert all((recipe / "tour" / name / "final.pt").is_file() for name in ("ma", "bmuf"))
     assert said[-1] == f"$ pykaldist compare '{recipe}/tour/ma' '{recipe}/tour/bmuf'"
-    assert any("ma: running" in text and "bmuf: running" in text for text in said)
+    views = [text for text in said if f"{recipe}/tour/ma: " in text and f"{recipe}/tour/bmuf: " in text]
+    assert all(any(f"{recipe}/tour/{name}: running" in view for view in views) for name in ("ma", "bmuf"))
     (recipe / "tour/ma/config.json").write_text("{")
     with pytest.raises(UserError, match=r"the training of .*ma failed; .*ma.log says why"):
         made.train()

@@ -6,7 +6,7 @@ case $2 in
   */cmvn.scp) missing_command="steps/compute_cmvn_stats.sh $missing_dir" ;;
   */spk2utt) missing_command="utils/utt2spk_to_spk2utt.pl $missing_dir/utt2spk > $missing_dir/spk2utt" ;;
   */HCLG.fst) missing_command="utils/mkgraph.sh data/lang_test $(dirname "$missing_dir") $missing_dir" ;;
-  */G.fst) missing_command="utils/format_lm.sh ${missing_dir%_test} data/local/lm.arpa data/local/dict/lexicon.txt $missing_dir" ;;
+  */G.fst) missing_command="utils/format_lm.sh ${missing_dir%_test} data/local/lm.arpa.gz data/local/dict/lexicon.txt ${missing_dir%_test}_test" ;;
   */L.fst | */L_disambig.fst | */oov.int | */oov.txt | */lang*/phones.txt | */lang*/words.txt | */lang*/topo)
     missing_command="utils/prepare_lang.sh data/local/dict '<UNK>' data/local/lang $missing_dir" ;;
   *_ali/ali.1.gz | *_ali/num_jobs | *_ali/final.mdl) missing_command="steps/align_si.sh data/train data/lang ${missing_dir%_ali} $missing_dir" ;;
