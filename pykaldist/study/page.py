@@ -54,7 +54,8 @@ def _section(one: Examined) -> list[str]:
 
 
 CELLS = ["cell", "rate", "its held-out loss in the search", "seeds", "rate of all workers", "held-out loss", "frames right, %",
-         "held-out WER on lattices, %", "WER, %", "disagreement x 1000", "simulated s an epoch", "s of CPU", "diverged"]
+         "held-out WER on lattices, %", "WER, %", "disagreement x 1000", "cosine of updates", "simulated s an epoch", "s of CPU",
+         "diverged"]
 CONTRASTS = ["difference", "published", "seeds", "WER, points", "p", "resolves", "verdict", "held-out loss", "its verdict"]
 
 
@@ -74,14 +75,18 @@ def _cell(one: Examined, name: str) -> list[str]:
     return [name, f"{state.best:g}{searching}", in_search, str(len(found)),
             over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lattice_wer, 2),
-            over(ended, MEASURES["WER, %"], 2),
-            over(ended, disagreement, 1), over(ended, simulated_seconds, 1), f"{mean(one.cpu_seconds for one in ended):.0f}" if ended else "",
-            str(len(found) - len(ended) or "")]
+            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, cosine, 2), over(ended, simulated_seconds, 1),
+            f"{mean(one.cpu_seconds for one in ended):.0f}" if ended else "", str(len(found) - len(ended) or "")]
 
 
 def disagreement(result: Result) -> float:
     """The mean distance of workers from their mean, over its length, times 1000, in the middle epoch; 0 of one worker."""
     return 1000 * float(result.history[len(result.history) // 2]["disagreement"]) if result.history else 0.0
+
+
+def cosine(result: Result) -> float:
+    """The mean cosine between two workers' moves since they were one model, in the middle epoch; 0 where it was not measured."""
+    return float(result.history[len(result.history) // 2].get("update_cosine") or 0.0) if result.history else 0.0
 
 
 def lattice_wer(result: Result) -> float:

@@ -271,7 +271,8 @@ class Trainer:
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
             **{f"averaged_cv_{name}": value for name, value in averaged.items()}, "accepted": accepted,
             "seconds": {**seconds, "total": total + self.seconds_before},
-            "time": host.time, "disagreement": host.disagreement, **notes})
+            "time": host.time, "disagreement": host.disagreement,
+            **({} if host.update_cosine is None else {"update_cosine": host.update_cosine}), **notes})
         self._write_history()
         for writer in self._writers:
             writer.write(self.history[-1])

@@ -67,7 +67,11 @@ class Host:
 
     `on_safe_point(wish)` is called when all workers of the job are at a safe point and some process's `wish()` is not GO_ON; it is given
     the largest wish of all processes. `disagreement` is the mean over workers of ||w_k - mean|| / ||mean||, from the averages measured last
-    in this epoch. `living` are the ranks of the job's workers that have not died. `log` tells the user that one has.
+    in this epoch; `update_cosine` is the mean cosine between the moves of two workers since they were one model, where a strategy says what
+    that was (None where it does not): 1 where all move alike, 0 where each has its own way, so that their mean moves by 1/sqrt(N) of a
+    worker's step. It follows from distances alone: of moves u_k with the mean m, the mean of ||u_k||^2 is q = mean ||u_k - m||^2 + ||m||^2,
+    and that of u_j . u_k over pairs (N ||m||^2 - q) / (N - 1); the cosine is the latter over q.
+    `living` are the ranks of the job's workers that have not died. `log` tells the user that one has.
     """
 
     time = "measured"  # the kind of seconds in the history: measured or simulated
@@ -92,6 +96,7 @@ class Host:
         self.elastic: Elasticity | None = None  # of a synchronous job that goes on without workers that die
         self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
+        self.update_cosine: float | None = None
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
         self._helper: ThreadPoolExecutor | None = None
         self._device = torch.device("cpu")
@@ -145,7 +150,7 @@ class Host:
         if self._stack is not None:
             self._stack.begin_epoch()
         self._start = time.perf_counter()
-        self.disagreement = 0.0
+        self.disagreement, self.update_cosine = 0.0, None
         for fabric in self.fabrics:
             fabric.seconds = dict.fromkeys(fabric.seconds, 0.0)
 
@@ -293,7 +298,7 @@ class Host:
         own = buffers[0].clone() if requests[0].measure else None
         self._add(self.processes, buffers, *self._factors(weights))
         if own is not None:
-            self._measure([own, *buffers[1:]], buffers[0])
+            self._measure([own, *buffers[1:]], buffers[0], requests[0].since)
         self._hand_out(buffers)
         self._timed("exchange", before)
         if self.elastic:
@@ -356,11 +361,15 @@ class Host:
         self._timed("exchange", before)
         return results
 
-    def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
-        """Record the distance of the workers' buffers from their mean. The buffers are overwritten."""
-        norm = torch.linalg.vector_norm(mean)
-        far = [float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers]
-        self.disagreement = float(self._by_rank(far).sum()) / len(self.living)
+    def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None) -> None:
+        """Record the distance of the workers' buffers from their mean, and the cosine between their moves. The buffers are overwritten."""
+        norm, workers = torch.linalg.vector_norm(mean), len(self.living)
+        moved = 0.0 if since is None else float(torch.dist(mean, since) / norm)
+        far = self._by_rank([float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers])
+        self.disagreement = float(far.sum()) / workers
+        square = float(np.square(far).sum()) / workers + moved**2  # of a worker's move
+        if since is not None and workers > 1 and square > 0.0:
+            self.update_cosine = (workers * moved**2 - square) / ((workers - 1) * square)
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         values = [r.value for r in requests if r.value is not None]

@@ -41,7 +41,7 @@ class PricedHost(Host):
         self.took += self.network.seconds(requests)
         return super()._answers_to(requests)
 
-    def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
+    def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None) -> None:
         """Do nothing: nobody asks for the disagreement here."""
 
     def begin(self, now: float, requests: list[Begin], inherited: deque[Any] | None = None) -> list[int]:

@@ -47,6 +47,7 @@ class Average(Request):
     buffer: Tensor
     weight: float
     measure: bool
+    since: Tensor | None = None
 
 
 @dataclass
@@ -245,13 +246,13 @@ class Fabric:
         self.clock.add(before, "exchange", [self.seconds])
         return result
 
-    async def average(self, buffer: Tensor, weight: float, measure: bool = False) -> None:
+    async def average(self, buffer: Tensor, weight: float, measure: bool = False, since: Tensor | None = None) -> None:
         """Replace a buffer by the weighted mean: buffer <- sum_k weight_k buffer_k / sum_k weight_k over all workers k.
 
         Where all weights are 0 the buffer stays as it is. With `measure` the host also records how far the workers' buffers were from the
-        mean.
+        mean; and where they all come from, `since`, whether they have moved one way (`Host.update_cosine`).
         """
-        await Average(buffer, weight, measure)
+        await Average(buffer, weight, measure, since)
 
     async def mean(self, buffer: Tensor, weight: float) -> Tensor:
         """Return the same weighted mean as `average`, in a new buffer.

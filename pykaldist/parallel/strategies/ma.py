@@ -150,7 +150,9 @@ class Ma(Strategy):
             self.common = params.clone()
         if self.sent is not None:  # an average was under way when the run was stopped
             self.ticket = await self._begin(fabric, *self.sent)
+        alike = o.reduce_type == "allreduce" and not o.overlap and self.common is None  # the workers are one model before a round
         async for round in self._rounds(worker, fabric):
+            since = params.clone() if alike and round.last and fabric.size > 1 else None
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             if self.sent is not None:
@@ -165,7 +167,7 @@ class Ma(Strategy):
                 self.sent = None
                 weight = worker.frames_since_sync if o.reduce_type == "allreduce" else 1.0
                 if self.common is None:
-                    await fabric.average(params, weight, measure=round.last)
+                    await fabric.average(params, weight, round.last, since)
                 else:
                     self.remainders = await average(fabric, params, self.common, weight, self.remainders, round.last)
                     self.common.copy_(params)

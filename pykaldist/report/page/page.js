@@ -359,6 +359,7 @@ function drawTraining() {
       { title: "Word error rate on lattices", yName: "%", series: both("wer", 100) },
       { title: "Learning rate", log: true, series: series((line) => line.learn_rate) },
       { title: "Disagreement between workers", yName: "relative distance of their models", log: true, series: series((line) => (line.disagreement > 0 ? line.disagreement : NaN)) },
+      { title: "Cosine of workers' updates", yName: "1: all go one way", series: series((line) => line.update_cosine ?? NaN) },
       { title: "Staleness", yName: "mean number of updates", series: series((line) => staleness(line) ?? NaN) },
       { title: "Frames a second", yName: "all workers", series: series((line) => line.frames / line.seconds.total) },
     ];

@@ -169,6 +169,30 @@ def test_the_distance_of_workers_from_their_mean(job, layout):
     assert found == job(layout[0], 1, work)  # to the bit
 
 
+def test_the_cosine_of_the_ways_that_workers_have_gone(job, layout):
+    rng = torch.Generator().manual_seed(3)
+    common, moves = torch.randn(7, generator=rng), torch.randn(layout[0], 7, generator=rng)
+
+    async def average(fabric):
+        await fabric.average(common + moves[fabric.rank], 1.0, True, common.clone())
+
+    def work(host):
+        host.run([average(fabric) for fabric in host.fabrics])
+        cosine = host.update_cosine
+        host.begin_epoch()
+        assert host.update_cosine is None
+        return [cosine] * len(host.ranks)
+
+    found = job(*layout, work)
+    assert found == job(layout[0], 1, work)  # to the bit
+    if layout[0] == 1:
+        assert found == [None]
+    else:  # one pair after the other
+        pairs = [float(moves[j] @ moves[k]) for j in range(len(moves)) for k in range(len(moves)) if j != k]
+        expected = sum(pairs) / len(pairs) / float(moves.square().sum(1).mean())
+        assert found == pytest.approx([expected] * layout[0], abs=1e-5)
+
+
 def test_at_a_safe_point_the_most_urgent_wish_is_met_by_all(job):
     async def pass_by(fabric):
         for _ in range(3):
