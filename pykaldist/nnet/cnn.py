@@ -127,8 +127,7 @@ def init_cnn(model: Model, options: CnnOptions, generator: torch.Generator, init
 
     def draw(component: Component, views: list[Tensor]) -> None:
         if isinstance(component, BatchNorm):
-            for view, value in zip(views, (1.0, 0.0, 0.0, 1.0), strict=True):
-                view.fill_(value)
+            component.start(views)
         elif views:
             init.draw(*views, component is not model.components[-1], generator)
 

@@ -22,9 +22,8 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, Dropout, Linear
-from pykaldist.nnet.convolution import EPSILON, BatchNorm, Convolution, MaxPooling
+from pykaldist.nnet.convolution import BatchNorm, Convolution, MaxPooling
 from pykaldist.nnet.dnn import DnnOptions
-from pykaldist.nnet.gemm import root_
 from pykaldist.nnet.kinds import make_nnet
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions, RecurrentOptions
 from pykaldist.nnet.network import FeatureTransform, Network
@@ -86,9 +85,7 @@ def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
             made = to_component("MaxPoolingComponent", dim, bands * maps)
             made.options.update(PoolSize=component.size, PoolStep=component.size, PoolStride=maps)
         elif isinstance(component, BatchNorm):
-            deviation = root_((component.mean_square - component.mean**2).clamp_min(0.0).add(EPSILON))
-            scale = component.gamma / deviation
-            shift = component.beta - component.mean * scale
+            scale, shift = component.in_use()
             components.append(to_component("Rescale", dim, dim, scale=scale.cpu().repeat(component.places).numpy()))
             made = to_component("AddShift", dim, dim, shift=shift.cpu().repeat(component.places).numpy())
         else:

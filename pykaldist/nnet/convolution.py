@@ -145,16 +145,29 @@ class BatchNorm(Component):
     def bind(self, params: list[Tensor]) -> None:
         self.gamma, self.beta, self.mean, self.mean_square = params
 
+    @staticmethod
+    def start(params: list[Tensor]) -> None:
+        """Set the parameters to those of normalisation alone, and of features that have it already."""
+        for param, value in zip(params, (1.0, 0.0, 0.0, 1.0), strict=True):
+            param.fill_(value)
+
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         x, y = x.view(-1, self.features), y.view(-1, self.features)
         if run.training:
             variance, self._mean = torch.var_mean(x, 0, correction=0)
             self._deviation = root_(variance.add_(EPSILON))
         else:
-            self._mean = self.mean
-            self._deviation = root_(self.mean_square.addcmul(self.mean, self.mean, value=-1.0).clamp_min_(0.0).add_(EPSILON))
+            self._mean, self._deviation = self.mean, self._running_deviation()
         scale = self.gamma / self._deviation
         torch.addcmul(self.beta.addcmul(self._mean, scale, value=-1.0), x, scale, out=y)
+
+    def _running_deviation(self) -> Tensor:
+        return root_(self.mean_square.addcmul(self.mean, self.mean, value=-1.0).clamp_min_(0.0).add_(EPSILON))
+
+    def in_use(self) -> tuple[Tensor, Tensor]:
+        """The scale and the shift of each feature where nothing is trained."""
+        scale = self.gamma / self._running_deviation()
+        return scale, self.beta.addcmul(self.mean, scale, value=-1.0)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:

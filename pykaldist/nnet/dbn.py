@@ -59,6 +59,8 @@ class Dbn:
         own, width = self.transform.splice, len(self.transform.splice)
         if options.activation != "sigmoid":
             raise UserError(f"--activation {options.activation}: the layers of a DBN are sigmoid; use --activation sigmoid.")
+        if options.batch_norm:
+            raise UserError("--batch-norm true: the layers of a DBN have none; leave out --dbn or the normalisation.")
         if options.bottleneck_dim:
             raise UserError("--bottleneck-dim: a DBN has no bottleneck; leave out --dbn or the bottleneck.")
         if self.hid_dims != [options.hid_dim] * min(options.hid_layers, len(self.hid_dims)) or len(self.hid_dims) > options.hid_layers:

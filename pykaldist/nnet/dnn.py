@@ -1,7 +1,8 @@
 """The fully connected network of hybrid systems, from spliced frames to pdf posteriors.
 
-Affine maps and nonlinearities by turns, and an affine map to the outputs; dropout on the hidden layers' outputs where it is asked for. A
-bottleneck is a narrow linear map before the last hidden layer, whose outputs serve as features (Grezl et al., 2007; as in Kaldi's nnet1).
+Affine maps and nonlinearities by turns, and an affine map to the outputs; batch normalisation before each nonlinearity, and dropout on the
+hidden layers' outputs, where they are asked for. A bottleneck is a narrow linear map before the last hidden layer, whose outputs serve as
+features (Grezl et al., 2007; as in Kaldi's nnet1).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, Dropout, Linear
+from pykaldist.nnet.convolution import BatchNorm
 from pykaldist.nnet.model import Model
 from pykaldist.options import numbers, option
 
@@ -63,6 +65,7 @@ class DnnOptions:
     bottleneck_dim: int = option(0, "units of a linear bottleneck before the last hidden layer; 0: none")
     learn_rate_coefs: str = option("", "factors on the learning rate, as 1,1,1,1,0.1: one an affine map (or bottleneck), inputs first")
     bias_learn_rate_coef: float = option(1.0, "factor on the learning rate of biases, beside their map's")
+    batch_norm: bool = option(False, "batch normalisation before each nonlinearity")
 
     def __post_init__(self) -> None:
         if self.hid_layers < 0 or self.hid_dim < 1:
@@ -80,7 +83,7 @@ class DnnOptions:
     def described(self) -> str:
         """The hidden part of the network in words."""
         return f"{self.hid_layers} x {self.hid_dim} {self.activation}" + f", bottleneck {self.bottleneck_dim}" * bool(self.bottleneck_dim) \
-            + f", dropout {self.dropout:g}" * bool(self.dropout)
+            + ", batch normalisation" * self.batch_norm + f", dropout {self.dropout:g}" * bool(self.dropout)
 
     def shallow(self, hid_layers: int) -> DnnOptions:
         """The options of the network that has only the first hidden layers, fewer than there are, and the output layer."""
@@ -98,7 +101,10 @@ def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch
         if options.bottleneck_dim and layer == options.hid_layers - 1:
             components.append(Linear(dim, options.bottleneck_dim))
             dim = options.bottleneck_dim
-        components += [Affine(dim, options.hid_dim), ACTIVATIONS[options.activation](options.hid_dim)]
+        components.append(Affine(dim, options.hid_dim))
+        if options.batch_norm:
+            components.append(BatchNorm(options.hid_dim))
+        components.append(ACTIVATIONS[options.activation](options.hid_dim))
         if options.dropout:
             components.append(Dropout(options.hid_dim, options.dropout))
         dim = options.hid_dim

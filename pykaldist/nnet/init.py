@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.components import Component
+from pykaldist.nnet.convolution import BatchNorm
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.model import Model
 from pykaldist.options import option
@@ -103,6 +104,8 @@ def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator, init
             init.draw(*views, component is not model.components[-1], generator)
             if component is model.components[0] and isinstance(init, Nnet1Init) and len(model.components) > 1:
                 views[0].mul_(init.input_stddev_factor)
+        elif isinstance(component, BatchNorm):
+            component.start(views)
         elif views:
             views[0].normal_(0.0, glorot(views[0]), generator=generator)
 

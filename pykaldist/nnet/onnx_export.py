@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.nnet.components import Affine, Component, Dropout, Linear, Relu, Sigmoid, Tanh
+from pykaldist.nnet.convolution import BatchNorm
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.kinds import kind_of
 from pykaldist.nnet.network import Network
@@ -33,10 +34,10 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
     if not isinstance(network.options, DnnOptions):
         raise UserError(f"--nnet {kind_of(network.options)} is not exported to ONNX so far, only dnn; decode it here, or as nnet1's "
                         "final.nnet.")
-    unknown = [type(c).__name__ for c in model.components if type(c) not in (Affine, Linear, Dropout, *NODES)]
+    unknown = [type(c).__name__ for c in model.components if type(c) not in (Affine, Linear, Dropout, BatchNorm, *NODES)]
     if unknown:
         raise UserError(f"the network has a {unknown[0]}, which is not exported to ONNX so far; what is: Affine, Linear, Dropout, "
-                        f"{', '.join(c.__name__ for c in NODES)}.")
+                        f"BatchNorm, {', '.join(c.__name__ for c in NODES)}.")
     dim = model.input_dim // len(transform.splice)
     constants: list[onnx.TensorProto] = []
 
@@ -69,6 +70,10 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
             nodes.append(helper.make_node("Gemm", [x, constant(f"weight{i}", component.weight.cpu().numpy())], [f"x{i}"], transB=1))
         elif isinstance(component, Dropout):
             continue  # in training only
+        elif isinstance(component, BatchNorm):
+            factor, term = (value.cpu().numpy() for value in component.in_use())
+            nodes += [helper.make_node("Mul", [x, constant(f"factor{i}", factor)], [f"scaled{i}"]),
+                      helper.make_node("Add", [f"scaled{i}", constant(f"term{i}", term)], [f"x{i}"])]
         else:
             nodes.append(helper.make_node(NODES[type(component)], [x], [f"x{i}"]))
         x = f"x{i}"

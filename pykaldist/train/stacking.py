@@ -45,6 +45,8 @@ def obstacle(job: JobOptions, strategy: Strategy, nnet: Any, objective: str, dty
         return f"--nnet {kind_of(nnet)} cannot be stacked, only dnn"
     if nnet.dropout:
         return f"--dropout {nnet.dropout:g} cannot be stacked, as its random numbers are each worker's own"
+    if nnet.batch_norm:
+        return "--batch-norm true cannot be stacked, as its means are each worker's own"
     if objective != CrossEntropy.name:
         return f"--objective {objective} cannot be stacked, only {CrossEntropy.name}"
     if dtype == "bf16":

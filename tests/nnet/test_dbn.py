@@ -89,6 +89,7 @@ def test_a_file_of_it_is_read_with_the_transform_that_is_given(dbn, tmp_path):
 
 @pytest.mark.parametrize(("options", "splice", "dim", "words"), [
     (DnnOptions(2, 7, "relu"), [-1, 0, 1], 2, "--activation relu"),
+    (DnnOptions(2, 7, batch_norm=True), [-1, 0, 1], 2, "--batch-norm true: the layers of a DBN have none"),
     (DnnOptions(2, 7, bottleneck_dim=3), [-1, 0, 1], 2, "--bottleneck-dim"),
     (DnnOptions(1, 7), [-1, 0, 1], 2, "--hid-layers 1 --hid-dim 7: the DBN has layers of 7, 7 units"),
     (DnnOptions(2, 8), [-1, 0, 1], 2, "--hid-layers 2 --hid-dim 8"),

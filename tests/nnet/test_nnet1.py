@@ -12,6 +12,8 @@ from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixWriter, read_archive
 from pykaldist.nnet.components import Activation, Affine
 from pykaldist.nnet.convert import from_nnet1, to_nnet1
+from pykaldist.nnet.convolution import BatchNorm
+from pykaldist.nnet.network import Network
 from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
 from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.onnx_export import export_onnx
@@ -292,6 +294,35 @@ def test_onnx_equals_our_own(make_network, activation, shape, tmp_path):
         expected = network.loglikes(feats)
         seen = [0, 2, 3]
         assert np.abs(found[:, seen] - expected[:, seen]).max() < 1e-4 and (found[:, 1] < -1e9).all()
+
+
+def test_batch_normalisation_is_a_scale_and_a_shift(make_network, tmp_path):
+    network = make_network("relu", batch_norm=True)
+    network.model.params.add_(torch.rand(len(network.model.params), generator=torch.Generator().manual_seed(3)), alpha=0.5)
+    for component in network.model.components:
+        if isinstance(component, BatchNorm):
+            component.mean_square.add_(component.mean.square())  # a variance above zero
+    feats = RNG.normal(size=(30, 2)).astype(np.float32)
+    nnet, transform = to_nnet1(network)
+    assert [c.marker for c in nnet.components[:4]] == ["AffineTransform", "Rescale", "AddShift", "ParametricRelu"]
+    expected = network.log_posteriors(feats)
+    assert np.allclose(np.log(Nnet1Forward(Nnet1(transform.components + nnet.components))(feats)), expected, atol=1e-4)
+    export_onnx(network, tmp_path / "a.onnx")
+    [found] = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"]).run(None, {"feats": feats})
+    assert np.abs(found[:, [0, 2, 3]] - network.loglikes(feats)[:, [0, 2, 3]]).max() < 1e-4
+    network.save(tmp_path / "final.pt")
+    again = Network.load(tmp_path / "final.pt")
+    assert again.options.batch_norm and np.array_equal(again.log_posteriors(feats), expected)
+    model = network.model  # in training rows are normalised by their own moments
+    x = network.transform(torch.from_numpy(feats))
+    outputs = model.forward(x, training=True)
+    y = x
+    for component in model.components:
+        if isinstance(component, BatchNorm):
+            y = torch.nn.functional.batch_norm(y, None, None, component.gamma, component.beta, True)
+        else:
+            y = torch.relu(y) if not component.maps else y @ component.weight.t() + component.bias
+    assert torch.allclose(outputs, y, atol=1e-5)
 
 
 class Square(Activation):

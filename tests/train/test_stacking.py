@@ -89,6 +89,7 @@ REFUSED = {
     "--max-change and --max-param-change cannot be stacked, as they measure each worker's step": ["--max-change", "0.75"],
     "--objective mse cannot be stacked, only xent": ["--objective", "mse"],
     "--dropout 0.2 cannot be stacked, as its random numbers are each worker's own": ["--dropout", "0.2"],
+    "--batch-norm true cannot be stacked, as its means are each worker's own": ["--batch-norm", "true"],
     "--dtype bf16 cannot be stacked, only one whose products are of the type of their factors": ["--dtype", "bf16"],
     "--nnet cnn cannot be stacked, only dnn": ["--nnet", "cnn"],
     "--deterministic true takes the sums of one model's products in an order of its own": ["--deterministic", "true"],
