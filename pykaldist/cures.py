@@ -107,6 +107,7 @@ def _example(script: str, said: Sequence[str], given: Sequence[str]) -> str:
     places = re.findall(r"(--[\w.-]+ )?<([\w|-]+)>", forms[1] if forms else "")
     if re.search(r"[|<>]", text):  # a pipe: its parts have arguments of their own
         return text
+    trains = os.path.basename(script).startswith("train")  # hardly on the data of the command that failed
     own, before = 0, ""
     beside: dict[str, str] = {}
     unknown: list[int] = []
@@ -121,7 +122,7 @@ def _example(script: str, said: Sequence[str], given: Sequence[str]) -> str:
             plain = [name for named, name in places if not named]
             place = plain[own] if own < len(plain) else ""
             own += 1
-        known = _known(place, said) or _known(place, given)
+        known = _known(place, said) or ("" if place.startswith("data") and trains else _known(place, given))
         if known:
             words[number] = shlex.quote(known)
             beside[os.path.dirname(word)] = os.path.dirname(known)

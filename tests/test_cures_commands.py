@@ -44,10 +44,12 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytest.param("exp/dnn/store is damaged; pack again (steps/nnet/pack.sh).", ["data/dev", "data/eval", "exp/dnn_ali"],
                  ["steps/nnet/pack.sh --cv-percent 10 data-fbank/train exp/dnn_ali exp/dnn/store"], id="which data is not known"),
     pytest.param("train it (steps/nnet3/train_dnn.py).", ["data/dev", "exp/dnn_ali", "data/lang_tg"],
-                 ["steps/nnet3/train_dnn.py --cmd run.pl --feat-dir data/dev --ali-dir exp/dnn_ali --lang data/lang_tg "
+                 ["steps/nnet3/train_dnn.py --cmd run.pl --feat-dir data/train_hires --ali-dir exp/dnn_ali --lang data/lang_tg "
                   "--dir exp/nnet3/tdnn --trainer.num-epochs 4 --trainer.optimization.num-jobs-initial 2 "
                   "--trainer.optimization.num-jobs-final 4"],
                  id="options that are folders"),
+    pytest.param("exp/sat/cmvn_opts has changed; run steps/train_mono.sh again.", ["data/eval", "data/lang_tg"],
+                 ["steps/train_mono.sh --nj 2 data/train data/lang_tg exp/sat"], id="training is not on the data that was decoded"),
     pytest.param("align again (steps/nnet3/align.sh).", ["data/dev", "data/lang_tg"],
                  ['steps/nnet3/align.sh --nj 4 --use-gpu false --scale-opts "--transition-scale=1.0 --acoustic-scale=1.0 '
                   '--self-loop-scale=1.0" data/dev data/lang_tg exp/chain/tdnn exp/chain/tdnn_ali'], id="an option of several words"),

@@ -109,7 +109,8 @@ def _phones_of(path: str) -> Iterator[list[int]]:
     """The phone numbers of each line of a file."""
     for fields, line, count in rows_of(path, 0, -1, "phone ..."):
         if not all(field.isdigit() for field in fields):
-            raise UserError(f"{shown(path)}, line {count}: expected numbers of phones, found {text(line)!r}; see utils/sym2int.pl.")
+            raise UserError(f"{shown(path)}, line {count}: expected numbers of phones, found {text(line)!r}; make them with "
+                            "utils/sym2int.pl.")
         yield [int(field) for field in fields]
 
 
