@@ -75,7 +75,7 @@ def _cell(one: Examined, name: str) -> list[str]:
     return [name, f"{state.best:g}{searching}", in_search, str(len(found)),
             over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lattice_wer, 2),
-            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, cosine, 2), over(ended, simulated_seconds, 1),
+            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, cosine, 2), over(ended, simulated_seconds, 3),
             f"{mean(one.cpu_seconds for one in ended):.0f}" if ended else "", str(len(found) - len(ended) or "")]
 
 

@@ -66,7 +66,7 @@ def test_times_and_what_is_held_out_are_those_of_the_epochs(tmp_path: Path) -> N
     page = render([a_claim("one")], full(tmp_path, epochs))
     head = [cell.strip() for cell in next(line for line in page.splitlines() if line.startswith("| cell")).split("|")[1:-1]]
     one, four = (dict(zip(head, row(page, name), strict=True)) for name in ("a, 1", "a, 4"))
-    assert four["simulated s an epoch"] == "3.0" and one["simulated s an epoch"] == "" and one["s of CPU"] == "2"
+    assert four["simulated s an epoch"] == "3.000" and one["simulated s an epoch"] == "" and one["s of CPU"] == "2"
     assert one["held-out WER on lattices, %"] == "12.50" and four["disagreement x 1000"] == "250.0"
 
 
