@@ -33,7 +33,7 @@ def gradients(network: Network, store: FrameStore, denlats: Path) -> dict[str, t
     cut, whole, transform = SequenceOptions(sequences="whole", num_streams=1), Partition(store, level="utterance"), network.transform
     sampler = SequenceSampler(store, whole, 0, cut, transform.splice, transform.shift, transform.scale, 0, torch.device("cpu"),
                               padded=False)
-    kinds = {"xent": CrossEntropy(), **{name: OBJECTIVES[name](OBJECTIVES[name].options_class(denlats=str(denlats)))
+    kinds = {"xent": CrossEntropy(), **{name: OBJECTIVES[name](OBJECTIVES[name].options_class(denlats=str(denlats)))  # type: ignore[call-arg]
                                         for name in ("smbr", "mpe", "mmi")}}
     found = {}
     for name, objective in kinds.items():
