@@ -54,7 +54,7 @@ def _section(one: Examined) -> list[str]:
 
 
 CELLS = ["cell", "rate", "its held-out loss in the search", "seeds", "rate of all workers", "held-out loss", "frames right, %",
-         "held-out WER on lattices, %", "WER, %", "disagreement x 1000", "cosine of updates", "simulated s an epoch", "s of CPU",
+         "held-out WER on lattices, %", "WER, %", "disagreement x 1000", "cosine of updates", "sharpness", "simulated s an epoch", "s of CPU",
          "diverged"]
 CONTRASTS = ["difference", "published", "seeds", "WER, points", "p", "resolves", "verdict", "held-out loss", "its verdict"]
 
@@ -75,18 +75,19 @@ def _cell(one: Examined, name: str) -> list[str]:
     return [name, f"{state.best:g}{searching}", in_search, str(len(found)),
             over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lattice_wer, 2),
-            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, cosine, 2), over(ended, simulated_seconds, 3),
+            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, noted("update_cosine"), 2), over(ended, noted("sharpness"), 2),
+            over(ended, simulated_seconds, 3),
             f"{mean(one.cpu_seconds for one in ended):.0f}" if ended else "", str(len(found) - len(ended) or "")]
 
 
 def disagreement(result: Result) -> float:
     """The mean distance of workers from their mean, over its length, times 1000, in the middle epoch; 0 of one worker."""
-    return 1000 * float(result.history[len(result.history) // 2]["disagreement"]) if result.history else 0.0
+    return 1000 * noted("disagreement")(result)
 
 
-def cosine(result: Result) -> float:
-    """The mean cosine between two workers' moves since they were one model, in the middle epoch; 0 where it was not measured."""
-    return float(result.history[len(result.history) // 2].get("update_cosine") or 0.0) if result.history else 0.0
+def noted(name: str) -> Callable[[Result], float]:
+    """What the middle epoch has under a name: how workers' updates lie to each other; 0 where it was not measured."""
+    return lambda result: float(result.history[len(result.history) // 2].get(name) or 0.0) if result.history else 0.0
 
 
 def lattice_wer(result: Result) -> float:

@@ -66,6 +66,8 @@ class TrainerOptions:
     keep_checkpoints: int = option(2, "checkpoints kept")
     ema_decay: float = option(0.0, "decay an update of a moving average of the model, which is the result; 0.999 has the last thousand or "
                                    "so (0: the last model is)")
+    measure_sharpness: bool = option(False, "of the held-out loss along the way of an epoch's last average (ma, bmuf): two more passes "
+                                            "over the held-out data an epoch")
     log_to: str = option("", "programs that get the curves too: tensorboard, mlflow and wandb, with commas between; their packages are not "
                              "installed by default")
 
@@ -115,6 +117,7 @@ class Trainer:
         for worker in workers:  # while steps are recorded as CUDA graphs, and after that, no buffer may move
             worker.learner.reserve(max(worker.sampler.training_capacity, cv.capacity))
         self.checkpoints = Checkpoints(exp / "ckpt", options.keep_checkpoints)
+        host.keeps_move = options.measure_sharpness
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.accepted = workers[0].params.clone()
@@ -248,6 +251,7 @@ class Trainer:
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)
         self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
+        along = self._along_move(cv["loss"])
         self._average_matrices()
         rate = self._rate(self._end()) * self.workers[0].share
         accepted = schedule.end_epoch(epoch, cv)
@@ -272,7 +276,7 @@ class Trainer:
             **{f"averaged_cv_{name}": value for name, value in averaged.items()}, "accepted": accepted,
             "seconds": {**seconds, "total": total + self.seconds_before},
             "time": host.time, "disagreement": host.disagreement,
-            **({} if host.update_cosine is None else {"update_cosine": host.update_cosine}), **notes})
+            **({} if host.update_cosine is None else {"update_cosine": host.update_cosine}), **along, **notes})
         self._write_history()
         for writer in self._writers:
             writer.write(self.history[-1])
@@ -289,6 +293,28 @@ class Trainer:
         self.detector.forget_epoch()
         self.detector.backed_off = []
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
+
+    def _along_move(self, loss: float) -> dict[str, float]:
+        """How the held-out loss L bends along the move d of the epoch's last average, a model that moves from w - d to w.
+
+        `cv_loss_behind` is L(w - d), `cv_loss_ahead` L(w + d), `move` the length of d, and `sharpness` the second difference of L over its
+        square: a mean that lies in a valley between its workers has it large. Statistics of the data stay where they are. Empty where
+        there is no such move, or nobody has asked.
+        """
+        move, worker = self.host.last_move, self.workers[0]
+        if move is None:
+            return {}
+        for part in worker.statistics:
+            move[part] = 0.0
+        model, length = worker.params.clone(), float(torch.linalg.vector_norm(move))
+        losses = []
+        for sign in (-1.0, 1.0):
+            self._set_model(torch.add(model, move, alpha=sign))
+            losses.append(evaluate(self.learner, self.cv, self.host.processes)["loss"])
+        self._set_model(model)
+        self.host.last_move = None
+        return {"cv_loss_behind": losses[0], "cv_loss_ahead": losses[1], "move": length,
+                "sharpness": (losses[0] + losses[1] - 2 * loss) / length**2 if length else 0.0}
 
     def _evaluate_average(self) -> dict[str, float]:
         """The metrics on the held-out data of the moving average; none where there is no average."""

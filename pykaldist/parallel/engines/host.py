@@ -97,6 +97,8 @@ class Host:
         self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
         self.update_cosine: float | None = None
+        self.keeps_move = False  # whether `last_move` is wanted: the mean's move in the average that was measured last, a new buffer
+        self.last_move: Tensor | None = None
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
         self._helper: ThreadPoolExecutor | None = None
         self._device = torch.device("cpu")
@@ -150,7 +152,7 @@ class Host:
         if self._stack is not None:
             self._stack.begin_epoch()
         self._start = time.perf_counter()
-        self.disagreement, self.update_cosine = 0.0, None
+        self.disagreement, self.update_cosine, self.last_move = 0.0, None, None
         for fabric in self.fabrics:
             fabric.seconds = dict.fromkeys(fabric.seconds, 0.0)
 
@@ -370,6 +372,8 @@ class Host:
         square = float(np.square(far).sum()) / workers + moved**2  # of a worker's move
         if since is not None and workers > 1 and square > 0.0:
             self.update_cosine = (workers * moved**2 - square) / ((workers - 1) * square)
+        if self.keeps_move and since is not None:
+            self.last_move = mean - since
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         values = [r.value for r in requests if r.value is not None]
