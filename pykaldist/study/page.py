@@ -54,8 +54,8 @@ def _section(one: Examined) -> list[str]:
 
 
 CELLS = ["cell", "rate", "its held-out loss in the search", "seeds", "rate of all workers", "held-out loss", "frames right, %",
-         "held-out WER on lattices, %", "WER, %", "disagreement x 1000", "cosine of updates", "sharpness", "simulated s an epoch", "s of CPU",
-         "diverged"]
+         "held-out WER on lattices, %", "WER, %", "disagreement x 1000", "cosine of updates", "sharpness", "simulated s an epoch",
+         "s of CPU", "diverged"]
 CONTRASTS = ["difference", "published", "seeds", "WER, points", "p", "resolves", "verdict", "held-out loss", "its verdict"]
 
 
@@ -75,8 +75,8 @@ def _cell(one: Examined, name: str) -> list[str]:
     return [name, f"{state.best:g}{searching}", in_search, str(len(found)),
             over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lattice_wer, 2),
-            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, noted("update_cosine"), 2), over(ended, noted("sharpness"), 2),
-            over(ended, simulated_seconds, 3),
+            over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, noted("update_cosine"), 2),
+            over(ended, noted("sharpness"), 2), over(ended, simulated_seconds, 3),
             f"{mean(one.cpu_seconds for one in ended):.0f}" if ended else "", str(len(found) - len(ended) or "")]
 
 
