@@ -69,8 +69,8 @@ class Host:
     the largest wish of all processes. `disagreement` is the mean over workers of ||w_k - mean|| / ||mean||, from the averages measured last
     in this epoch; `update_cosine` is the mean cosine between the moves of two workers since they were one model, where a strategy says what
     that was (None where it does not): 1 where all move alike, 0 where each has its own way, so that their mean moves by 1/sqrt(N) of a
-    worker's step. It follows from distances alone: of moves u_k with the mean m, the mean of ||u_k||^2 is q = mean ||u_k - m||^2 + ||m||^2,
-    and that of u_j . u_k over pairs (N ||m||^2 - q) / (N - 1); the cosine is the latter over q.
+    worker's step. It follows from lengths alone: of moves u_k with the weights p_k of the mean m, the mean of u_j . u_k over pairs of
+    workers is (||m||^2 - sum p_k^2 ||u_k||^2) / (1 - sum p_k^2), and the cosine is this over sum p_k ||u_k||^2.
     `living` are the ranks of the job's workers that have not died. `log` tells the user that one has.
     """
 
@@ -300,7 +300,7 @@ class Host:
         own = buffers[0].clone() if requests[0].measure else None
         self._add(self.processes, buffers, *self._factors(weights))
         if own is not None:
-            self._measure([own, *buffers[1:]], buffers[0], requests[0].since)
+            self._measure([own, *buffers[1:]], buffers[0], requests[0].since, weights)
         self._hand_out(buffers)
         self._timed("exchange", before)
         if self.elastic:
@@ -363,17 +363,19 @@ class Host:
         self._timed("exchange", before)
         return results
 
-    def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None) -> None:
+    def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None, weights: np.ndarray) -> None:
         """Record the distance of the workers' buffers from their mean, and the cosine between their moves. The buffers are overwritten."""
-        norm, workers = torch.linalg.vector_norm(mean), len(self.living)
-        moved = 0.0 if since is None else float(torch.dist(mean, since) / norm)
-        far = self._by_rank([float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers])
-        self.disagreement = float(far.sum()) / workers
-        square = float(np.square(far).sum()) / workers + moved**2  # of a worker's move
-        if since is not None and workers > 1 and square > 0.0:
-            self.update_cosine = (workers * moved**2 - square) / ((workers - 1) * square)
-        if self.keeps_move and since is not None:
-            self.last_move = mean - since
+        norm = torch.linalg.vector_norm(mean)
+        if since is not None:
+            share = weights / weights.sum()
+            squares = np.square(self._by_rank([float(torch.dist(buffer, since) / norm) for buffer in buffers]))  # of moves
+            length, of_pairs = float(share @ squares), 1.0 - float(share @ share)
+            if length > 0.0 and of_pairs > 1e-9:
+                self.update_cosine = (float(torch.dist(mean, since) / norm) ** 2 - float(share**2 @ squares)) / (of_pairs * length)
+            if self.keeps_move:
+                self.last_move = mean - since
+        far = [float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers]
+        self.disagreement = float(self._by_rank(far).sum()) / len(self.living)
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         values = [r.value for r in requests if r.value is not None]

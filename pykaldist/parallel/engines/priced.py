@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from pykaldist.parallel.clusters.network import Network
@@ -41,7 +42,7 @@ class PricedHost(Host):
         self.took += self.network.seconds(requests)
         return super()._answers_to(requests)
 
-    def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None) -> None:
+    def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None, weights: np.ndarray) -> None:
         """Do nothing: nobody asks for the disagreement here."""
 
     def begin(self, now: float, requests: list[Begin], inherited: deque[Any] | None = None) -> list[int]:

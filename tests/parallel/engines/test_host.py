@@ -169,12 +169,15 @@ def test_the_distance_of_workers_from_their_mean(job, layout):
     assert found == job(layout[0], 1, work)  # to the bit
 
 
-def test_the_cosine_of_the_ways_that_workers_have_gone(job, layout):
+@pytest.mark.parametrize("weights", ["alike", "others", "one"])
+def test_the_cosine_of_the_ways_that_workers_have_gone(job, layout, weights):
     rng = torch.Generator().manual_seed(3)
     common, moves = torch.randn(7, generator=rng), torch.randn(layout[0], 7, generator=rng)
+    share = {"alike": torch.ones(layout[0]), "others": 1 + torch.arange(layout[0]) % 3, "one": torch.eye(layout[0])[0]}[weights].double()
+    share = share / share.sum()
 
     async def average(fabric):
-        await fabric.average(common + moves[fabric.rank], 1.0, True, common.clone())
+        await fabric.average(common + moves[fabric.rank], float(share[fabric.rank]), True, common.clone())
 
     def work(host):
         host.run([average(fabric) for fabric in host.fabrics])
@@ -185,12 +188,12 @@ def test_the_cosine_of_the_ways_that_workers_have_gone(job, layout):
 
     found = job(*layout, work)
     assert found == job(layout[0], 1, work)  # to the bit
-    if layout[0] == 1:
-        assert found == [None]
+    if layout[0] == 1 or weights == "one":  # no two workers have moved
+        assert found == [None] * layout[0]
     else:  # one pair after the other
-        pairs = [float(moves[j] @ moves[k]) for j in range(len(moves)) for k in range(len(moves)) if j != k]
-        expected = sum(pairs) / len(pairs) / float(moves.square().sum(1).mean())
-        assert found == pytest.approx([expected] * layout[0], abs=1e-5)
+        pairs = [(float(share[j] * share[k]), float(moves[j] @ moves[k])) for j in range(len(moves)) for k in range(len(moves)) if j != k]
+        product = sum(weight * value for weight, value in pairs) / sum(weight for weight, _ in pairs)
+        assert found == pytest.approx([product / float(share @ moves.double().square().sum(1))] * layout[0], abs=1e-5)
 
 
 def test_at_a_safe_point_the_most_urgent_wish_is_met_by_all(job):
