@@ -66,8 +66,8 @@ class TrainerOptions:
     keep_checkpoints: int = option(2, "checkpoints kept")
     ema_decay: float = option(0.0, "decay an update of a moving average of the model, which is the result; 0.999 has the last thousand or "
                                    "so (0: the last model is)")
-    measure_sharpness: bool = option(False, "of the held-out loss along the way of an epoch's last average (ma, bmuf): two more passes "
-                                            "over the held-out data an epoch")
+    measure_updates: bool = option(False, "of an epoch's last average (ma, bmuf): the cosine between workers' updates, and how the "
+                                          "held-out loss bends along their mean, which takes two more passes over the held-out data")
     log_to: str = option("", "programs that get the curves too: tensorboard, mlflow and wandb, with commas between; their packages are not "
                              "installed by default")
 
@@ -117,7 +117,8 @@ class Trainer:
         for worker in workers:  # while steps are recorded as CUDA graphs, and after that, no buffer may move
             worker.learner.reserve(max(worker.sampler.training_capacity, cv.capacity))
         self.checkpoints = Checkpoints(exp / "ckpt", options.keep_checkpoints)
-        host.keeps_move = options.measure_sharpness
+        for fabric in host.fabrics:
+            fabric.measures_updates = options.measure_updates
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.accepted = workers[0].params.clone()
@@ -298,15 +299,12 @@ class Trainer:
         """How the held-out loss L bends along the move d of the epoch's last average, a model that moves from w - d to w.
 
         `cv_loss_behind` is L(w - d), `cv_loss_ahead` L(w + d), `move` the length of d, and `sharpness` the second difference of L over its
-        square: a mean that lies in a valley between its workers has it large. Statistics of the data stay where they are. Empty where
-        there is no such move, or nobody has asked.
+        square: a mean that lies in a valley between its workers has it large. Empty where there is no such move, or nobody has asked.
         """
-        move, worker = self.host.last_move, self.workers[0]
+        move = self.host.last_move
         if move is None:
             return {}
-        for part in worker.statistics:
-            move[part] = 0.0
-        model, length = worker.params.clone(), float(torch.linalg.vector_norm(move))
+        model, length = self.workers[0].params.clone(), float(torch.linalg.vector_norm(move))
         losses = []
         for sign in (-1.0, 1.0):
             self._set_model(torch.add(model, move, alpha=sign))

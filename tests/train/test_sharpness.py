@@ -43,19 +43,17 @@ def held_out(network: Network, params: torch.Tensor, store: Path) -> float:
 
 
 @pytest.mark.parametrize("options", [
-    ("--strategy", "ma", "--average-period", "1000"), ("--strategy", "ma", "--average-period", "1000", "--batch-norm", "true"),
+    ("--strategy", "ma", "--average-period", "1000"),
     ("--strategy", "bmuf", "--average-period", "1000", "--block-momentum", "0", "--nesterov", "false")])
 def test_losses_beside_a_mean_are_those_of_the_models_there(store: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     """In one period an epoch the workers come from the first model, which a rate of next to nothing leaves as it is."""
     first, _ = train(store, tmp_path / "first", *options, "--learn-rates", "1e-8")
     plain, usual = train(store, tmp_path / "plain", *options, "--learn-rates", "0.05")
-    last, epoch = train(store, tmp_path / "exp", *options, "--learn-rates", "0.05", "--measure-sharpness", "true")
+    last, epoch = train(store, tmp_path / "exp", *options, "--learn-rates", "0.05", "--measure-updates", "true")
     assert torch.equal(last.model.params, plain.model.params) and "sharpness" not in usual
     assert {name: value for name, value in epoch.items() if name in usual and name != "seconds"} == \
         {name: value for name, value in usual.items() if name != "seconds"}
     move = last.model.params - first.model.params
-    for part in last.model.statistics():
-        move[part] = 0.0
     behind, here, ahead = (held_out(last, last.model.params + sign * move, store) for sign in (-1, 0, 1))
     assert [epoch["cv_loss_behind"], epoch["cv_loss"], epoch["cv_loss_ahead"]] == pytest.approx([behind, here, ahead], abs=2e-5)
     assert epoch["move"] == pytest.approx(float(move.norm()), rel=1e-5)
@@ -63,6 +61,9 @@ def test_losses_beside_a_mean_are_those_of_the_models_there(store: Path, tmp_pat
     assert 0.0 < epoch["update_cosine"] <= 1.0
 
 
-def test_a_strategy_without_averages_has_none(store: Path, tmp_path: Path) -> None:
-    _, epoch = train(store, tmp_path / "exp", "--strategy", "ssgd", "--learn-rates", "0.05", "--measure-sharpness", "true")
+@pytest.mark.parametrize("options", [("--strategy", "ssgd"), ("--strategy", "ma", "--batch-norm", "true"),
+                                     ("--strategy", "bmuf", "--batch-norm", "true")])
+def test_without_averages_or_with_statistics_among_the_parameters_there_is_none(store: Path, tmp_path: Path,
+                                                                                options: tuple[str, ...]) -> None:
+    _, epoch = train(store, tmp_path / "exp", *options, "--learn-rates", "0.05", "--measure-updates", "true")
     assert not {"sharpness", "move", "cv_loss_ahead", "update_cosine"} & epoch.keys()

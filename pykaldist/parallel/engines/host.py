@@ -97,8 +97,7 @@ class Host:
         self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
         self.update_cosine: float | None = None
-        self.keeps_move = False  # whether `last_move` is wanted: the mean's move in the average that was measured last, a new buffer
-        self.last_move: Tensor | None = None
+        self.last_move: Tensor | None = None  # of the mean, in the average that `update_cosine` is of
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
         self._helper: ThreadPoolExecutor | None = None
         self._device = torch.device("cpu")
@@ -365,17 +364,23 @@ class Host:
 
     def _measure(self, buffers: list[Tensor], mean: Tensor, since: Tensor | None, weights: np.ndarray) -> None:
         """Record the distance of the workers' buffers from their mean, and the cosine between their moves. The buffers are overwritten."""
-        norm = torch.linalg.vector_norm(mean)
-        if since is not None:
-            share = weights / weights.sum()
-            squares = np.square(self._by_rank([float(torch.dist(buffer, since) / norm) for buffer in buffers]))  # of moves
-            length, of_pairs = float(share @ squares), 1.0 - float(share @ share)
-            if length > 0.0 and of_pairs > 1e-9:
-                self.update_cosine = (float(torch.dist(mean, since) / norm) ** 2 - float(share**2 @ squares)) / (of_pairs * length)
-            if self.keeps_move:
-                self.last_move = mean - since
-        far = [float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers]
-        self.disagreement = float(self._by_rank(far).sum()) / len(self.living)
+        move = None if since is None else mean - since
+        far, along = [], []  # of each worker: its distance from the mean, and how far that goes the mean's way
+        for buffer in buffers:
+            buffer.sub_(mean)
+            far.append(float(torch.linalg.vector_norm(buffer)))
+            along.append(0.0 if move is None else float(torch.dot(buffer, move)))
+        distances = self._by_rank(far)
+        self.disagreement = float(distances.sum()) / len(self.living) / (float(torch.linalg.vector_norm(mean)) or 1.0)
+        if move is None:
+            return
+        moved = float(torch.dot(move, move))
+        squares = np.maximum(np.square(distances) + moved + 2 * self._by_rank(along), 0.0)  # of the workers' moves
+        share = weights / weights.sum()
+        length, of_pairs = float(share @ squares), 1.0 - float(share @ share)
+        if length > 0.0 and of_pairs > 1e-9:
+            self.update_cosine = (moved - float(share**2 @ squares)) / (of_pairs * length)
+        self.last_move = move
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         values = [r.value for r in requests if r.value is not None]

@@ -224,6 +224,7 @@ class Fabric:
         self.living: Sequence[int] = range(size)  # ranks of the workers that have not died, as far as this process knows
         self.handler: Handler | None = None
         self.stacked = False  # the worker computes when the host asks it to, together with others
+        self.measures_updates = False  # whether averages that are measured are to say `since` when their workers were one model
         self.elastic = False  # rounds are those that `next_round` gives, as workers may die and join
 
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:

@@ -102,7 +102,7 @@ class Bmuf(Strategy):
             if o.in_bf16(fabric):
                 self.remainders = await average(fabric, params, start, weight, self.remainders, round.last)
             else:
-                await fabric.average(params, weight, round.last, start)
+                await fabric.average(params, weight, round.last, start if fabric.measures_updates and not worker.statistics else None)
             await fabric.work("the filter", lambda: self._filter(worker, start), params, PASSES[1])
             if o.local_momentum == "average":
                 await fabric.average(worker.optimizer.velocity, weight)

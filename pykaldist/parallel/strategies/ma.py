@@ -150,7 +150,9 @@ class Ma(Strategy):
             self.common = params.clone()
         if self.sent is not None:  # an average was under way when the run was stopped
             self.ticket = await self._begin(fabric, *self.sent)
-        alike = o.reduce_type == "allreduce" and not o.overlap and self.common is None  # the workers are one model before a round
+        # Whether the workers are one model before a round, of which all moves: statistics of the data would hide how the rest does.
+        alike = fabric.measures_updates and o.reduce_type == "allreduce" and not o.overlap and self.common is None and \
+            not worker.statistics
         async for round in self._rounds(worker, fabric):
             since = params.clone() if alike and round.last and fabric.size > 1 else None
             for _ in range(round.minibatches):
