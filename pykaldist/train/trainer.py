@@ -296,8 +296,9 @@ class Trainer:
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
     def _along_move(self, loss: float) -> dict[str, float]:
-        """How the held-out loss L bends along the move d of the epoch's last average, a model that moves from w - d to w.
+        """The held-out loss L on both sides of the model w, along the move d that the mean made in the epoch's last average.
 
+        Under ma d is the way from w - d to w; under bmuf the filter has moved w further.
         `cv_loss_behind` is L(w - d), `cv_loss_ahead` L(w + d), `move` the length of d, and `sharpness` the second difference of L over its
         square: a mean that lies in a valley between its workers has it large. Empty where there is no such move, or nobody has asked.
         """

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.network import Network
-from pykaldist.nnet.objective import CrossEntropy
+from pykaldist.nnet.objective import CrossEntropy, Objective
 from pykaldist.nnet.objectives import OBJECTIVES
 
 LARGE = 0.1  # a frame's derivative, in sum of magnitudes
@@ -33,8 +34,10 @@ def gradients(network: Network, store: FrameStore, denlats: Path) -> dict[str, t
     cut, whole, transform = SequenceOptions(sequences="whole", num_streams=1), Partition(store, level="utterance"), network.transform
     sampler = SequenceSampler(store, whole, 0, cut, transform.splice, transform.shift, transform.scale, 0, torch.device("cpu"),
                               padded=False)
-    kinds = {"xent": CrossEntropy(), **{name: OBJECTIVES[name](OBJECTIVES[name].options_class(denlats=str(denlats)))  # type: ignore[call-arg]
-                                        for name in ("smbr", "mpe", "mmi")}}
+    kinds: dict[str, Objective] = {"xent": CrossEntropy()}
+    for name in ("smbr", "mpe", "mmi"):
+        of_lattices: Any = OBJECTIVES[name].options_class
+        kinds[name] = OBJECTIVES[name](of_lattices(denlats=str(denlats)))
     found = {}
     for name, objective in kinds.items():
         objective.prepare(store, store)
