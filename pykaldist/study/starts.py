@@ -23,7 +23,8 @@ SHAPE = ("--hid-layers", "--hid-dim", "--splice")
 XENT = "--schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 6"
 DENLATS = "--beam 11 --lattice-beam 6 --max-active 2000"
 Command = list[object]
-_making = threading.Lock()  # trainings that are made at a time share what they start from
+_making: dict[tuple[str, int], threading.Lock] = {}  # by corpus and seed: trainings made at a time share what they start from
+_guard = threading.Lock()
 
 
 def training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[float, Command]:
@@ -31,9 +32,15 @@ def training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[f
     options = trial.options.replace("{seed}", str(trial.seed))
     for name, make in {"{dbn}": _dbn, "{lattices}": _lattices}.items():
         if name in options:
-            with _making:
+            with _made_once(trial):
                 options = options.replace(name, make(_layers(options.split()), trial, corpus, exp))
     return 0.0, ["train", *HERE, *_seeds(trial), *options.split(), corpus.store, folder]
+
+
+def _made_once(trial: Trial) -> threading.Lock:
+    """The lock of those trainings that may start from the same."""
+    with _guard:
+        return _making.setdefault((trial.corpus, trial.seed), threading.Lock())
 
 
 def chain_training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[float, Command]:
