@@ -4,9 +4,11 @@
     def costs(offset, cost): ...
 
 Numba keeps what it has compiled in `__pycache__` beside the source, in $NUMBA_CACHE_DIR where that is set, or in the user's cache
-directory where neither can be written; what was kept is compiled again when the source's time or the CPU changes. Two things are added:
+directory where neither can be written; what was kept is compiled again when the source's time or the CPU changes. Three things are added:
 
 * numba is imported at the first call, not with the module, so that a program can print its help at once;
+* what numba compiles with (the types and bodies of all functions that it knows, 0.4 s) is loaded where something is compiled, and not where
+  what was kept is called;
 * a process that needs a kernel which another one is compiling waits for that one's result. Numba alone would compile it in both.
 
 `pykaldist compile` compiles every kernel ahead, so that no job has to.
@@ -104,6 +106,7 @@ def python_of(function: F, little: bool) -> F | None:
 def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
     from numba.core.caching import FunctionCache
+    from numba.core.runtime import rtsys
 
     class SharedCache(FunctionCache):
         """Numba's cache of a function on disk; between a failed search in it and the saving of the result it is locked."""
@@ -111,7 +114,9 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         _held: TextIO | None = None
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            found = super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)  # arrays' memory: all of numba that what is compiled already needs
+            with self._guard_against_spurious_io_errors():
+                found = self._load_overload(sig, target_context)
             if found is not None:
                 return found
             if self._held is None:  # held still after a compilation that failed

@@ -52,6 +52,20 @@ def test_two_processes_compile_once(tmp_path: Path, root: Path) -> None:
     assert sorted(int(process.communicate(timeout=120)[0]) for process in both) == [0, 1]
 
 
+def test_what_is_kept_is_called_without_what_numba_compiles_with(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "example.py").write_text(EXAMPLE)
+    env = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run(program: str) -> str:
+        command = [sys.executable, "-W", "ignore", "-c", f"import sys\nfrom example import outer\n{program}"]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    called = "print(outer([3.0, 1.0]), 'numba.np.linalg' in sys.modules)\n"
+    assert run(called) == "1.0 True\n"  # compiled
+    assert run(called) == "1.0 False\n"
+    assert run(f"{called}print(outer([3, 1]), 'numba.np.linalg' in sys.modules)") == "1.0 False\n1 True\n"  # other types
+
+
 def test_a_kernel_stays_usable_after_a_call_that_cannot_be_compiled() -> None:
     before = set(KERNELS)
 

@@ -40,12 +40,9 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]
     return make
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in ("tones", "hour")])
+@pytest.fixture(params=["tones", pytest.param("hour", marks=pytest.mark.slow)])
 def speech(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A minute of words that are tones, or an hour of AN4: the folder that layouts are made of, whose name tells which.
-
-    Both are slow; a test that is quick enough with the minute says so by a parametrisation of its own (test_small_corpora.QUICK).
-    """
+    """A minute of words that are tones, or an hour of AN4: the folder that layouts are made of, whose name tells which."""
     folder = tmp_path / request.param
     return tones.as_an4(folder, 12, 6) if request.param == "tones" else hour.as_an4(request.getfixturevalue("shared"), folder)
 

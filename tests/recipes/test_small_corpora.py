@@ -19,8 +19,6 @@ HOUR = {"train": (90, 13), "dev": (4, 13), "test": (4, 13)}
 SIZES = {"timit": "leaves=400 gauss=2500", "commonvoice": "leaves=300 gauss=2000",
          "tedlium": "leaves=(200 300 400) gauss=(1000 1500 2000)"}  # for an hour
 
-QUICK = pytest.mark.parametrize("speech", ["tones", pytest.param("hour", marks=pytest.mark.slow)], indirect=True)  # a minute of CPU time
-
 
 def rates(output: str) -> dict[str, float]:
     """System/decoding -> error rate, of the report."""
@@ -61,7 +59,6 @@ def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, speech, tmp_pa
     assert max(found.values()) < 50, found
 
 
-@QUICK
 def test_common_voice_from_a_release_to_a_word_error_rate(make_recipe, speech, tmp_path):
     commonvoice.lay_out(speech, tmp_path / "cv-corpus-1", SMALL if tiny(speech) else HOUR)
     folder, run = make_recipe("commonvoice")
