@@ -87,7 +87,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 @contextlib.contextmanager
 def interpreted_where(little: bool) -> Iterator[None]:
-    """Where there is little to do, run kernels that are not loaded as the Python that they are: numba takes half a second to load."""
+    """Where there is little to do, run kernels that are not loaded as the Python that they are: numba takes time to load."""
     global _interpreted
     before, _interpreted = _interpreted, little and COMPILING not in os.environ
     try:
