@@ -11,8 +11,8 @@ Trains the cells of claims/*.json that results/ lacks, on the corpora that are n
 run again. A training that fails is tried once more, named at the end, and tried again by the next call.
 Options:
   --an4 <dir>               # AN4 as Kaldi prepared it: data/, fmllr/, tri3_ali/, graph_tri3/ (corpora.json says which files)
-  --an4-recipe <dir>        # egs/an4/s5 after stages 0 to 2, for sequence training; for chain models also after
-                            # local/chain/run_tdnn.sh --stop-stage 2
+  --an4-recipe <dir>        # egs/an4/s5 after stages 0 to 2, for sequence training; for LSTMs and CNNs also after
+                            # stage 3 and local/run_cnn.sh --stop-stage 0, for chain models after local/chain/run_tdnn.sh --stop-stage 2
   --speechocean762 <dir>    # egs/speechocean762/s5 after the same stages with --speakers all
   --claim <names>           # claims to examine, with commas between (all)
   --nj <n>                  # trainings at a time, each on one core ($nj)
@@ -34,7 +34,7 @@ add() {  # <name of corpora.json> <its folder>
   [ -z "$2" ] || corpora+=",$1=$(cd "$here" && realpath -m "$2")"
 }
 add an4 "$an4"
-for kind in mono chain; do add an4_$kind "$an4_recipe"; done
+for kind in mono fbank chain; do add an4_$kind "$an4_recipe"; done
 for name in speechocean762 speechocean762_chain; do add $name "$speechocean762"; done
 exec pykaldist study --corpora "${corpora#,}" --claim "$claim" --nj "$nj" ${max_minutes:+--max-minutes "$max_minutes"} --dry-run "$dry_run" \
   --evidence "$evidence" . "$dir"

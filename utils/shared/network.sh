@@ -2,8 +2,8 @@
 #   exp=exp/lstm
 #   . "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/network.sh" || exit 1
 # After it, the script is in the recipe's folder, every option is set, and any command that fails ends it. Beside the options there are
-# $ali, the alignments of the DNN's frame store, $data, the folder of its features (data-fmllr, say), $graph, its decoding graph, and
-# decode_and_score <data dir>, the script's last stage.
+# $ali, the alignments of the DNN's frame store, $data, the folder of its features (data-fmllr, say), $graph, its decoding graph,
+# want <n>, which says whether to run a stage, and decode_and_score <data dir>, the script's last one.
 cd "$(dirname "${BASH_SOURCE[1]}")/.." || exit 1
 
 usage() {
@@ -13,7 +13,8 @@ Usage: local/${0##*/} [options]
 After run.sh, stages 0 to 3. Alignments, decoding graph and features are those of the recipe's DNN, as its frame store says.
 Options:
   --exp <dir>               # where to write ($exp)
-  --stage <n>               # 2 training, 3 decoding and scoring; of run_cnn.sh also 0 filterbanks, 1 their frame store (0)
+  --stage <n>, --stop-stage <n>   # first and last stage to run (0, 3): 2 training, 3 decoding and scoring; of run_cnn.sh also
+                            # 0 filterbanks, 1 their frame store
   --store <dir>             # frame store of the DNN (exp/dnn/store)
   --seed <n>                # of weights and of the order of frames or utterances (777)
   --ngpu <n>                # workers in training, on as many devices or cores as there are (1)
@@ -27,7 +28,7 @@ EOF
 }
 
 . ./cmd.sh
-stage=0 store=exp/dnn/store seed=777 ngpu=1 strategy=ma train_opts="" forward_opts="" device=auto nj=$(nproc)
+stage=0 stop_stage=3 store=exp/dnn/store seed=777 ngpu=1 strategy=ma train_opts="" forward_opts="" device=auto nj=$(nproc)
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -39,6 +40,8 @@ ali=$(__given ali) data=$(dirname "$(__given data)")
 for graph in "${ali%_ali}"/graph{_tgsmall,}; do [ ! -f "$graph/HCLG.fst" ] || break; done  # of exp/tri3 for exp/tri3_ali; or of imported ones
 [ -f "$graph/HCLG.fst" ] || { echo "${0##*/}: ERROR: no file $graph/HCLG.fst; make it first: ./run.sh --stop-stage 2" >&2; exit 1; }
 set -e
+
+want() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]; }
 
 decode_and_score() {
   local dir="$exp/decode"
