@@ -31,10 +31,10 @@ def options_at(cell: Cell, rate: float) -> str:
     return " ".join(word for name, values in sorted(pairs.items()) for word in (name, *values))
 
 
-def objective_of(cell: Cell) -> str:
-    """What a cell's training minimises; "" where its options do not say."""
+def objective_of(cell: Cell) -> tuple[str, ...]:
+    """What a cell's training minimises, as far as its options say: the objective, its boost, and how frames of silence count."""
     words = options_at(cell, cell.first_rate).split()
-    return words[words.index("--objective") + 1] if "--objective" in words else ""
+    return tuple(words[words.index(name) + 1] if name in words else "" for name in ("--objective", "--boost", "--one-silence-class"))
 
 
 def tries(cell: Cell, corpus: str, results: Results) -> dict[float, Result]:

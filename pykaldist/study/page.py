@@ -73,7 +73,7 @@ def _cell(one: Examined, name: str) -> list[str]:
     best = min((result.loss for result in one.tries_of(name)), default=None)
     in_search = "" if best is None else f"{best:.4f}" if math.isfinite(best) else "diverged"
     return [name, f"{state.best:g}{searching}", in_search, str(len(found)),
-            over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
+            rate_of_all(ended), over(ended, MEASURES["held-out loss"], 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lattice_wer, 2),
             over(ended, MEASURES["WER, %"], 2), over(ended, disagreement, 1), over(ended, noted("update_cosine"), 2),
             over(ended, noted("sharpness"), 2), over(ended, simulated_seconds, 3),
@@ -101,9 +101,9 @@ def simulated_seconds(result: Result) -> float:
     return mean(seconds) if seconds else 0.0
 
 
-def first_rate(result: Result) -> float:
-    """The learning rate of the first epoch that all workers share, as scaled for their number."""
-    return float(result.history[0]["learn_rate"]) if result.history else 0.0
+def rate_of_all(results: Sequence[Result]) -> str:
+    """The learning rates of the first epoch that all workers share, as scaled for their number."""
+    return ", ".join(f"{rate:.3g}" for rate in sorted({float(result.history[0]["learn_rate"]) for result in results if result.history}))
 
 
 def over(results: Sequence[Result], value: Callable[[Result], float], digits: int) -> str:

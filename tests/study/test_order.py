@@ -106,9 +106,10 @@ def test_a_claim_with_fixed_rates_has_seeds_alone(results: Results) -> None:
 
 
 def test_losses_of_different_objectives_are_not_compared(results: Results) -> None:
-    axes = ({"a": "--objective xent", "b": "--objective smbr", "c": "--objective smbr --boost 0.1"},)
-    contrasts = tuple(Contrast(name, {"b": 1.0, name: -1.0}, "less", 0.1) for name in ("a", "c"))
+    axes = ({"a": "--objective xent", "b": "--objective smbr", "c": "--objective smbr --splice 1",
+             "d": "--objective smbr --one-silence-class false"},)
+    contrasts = tuple(Contrast(name, {"b": 1.0, name: -1.0}, "less", 0.1) for name in ("a", "c", "d"))
     claim = a_claim("one", tries=0, axes=axes, contrasts=contrasts)
     campaign([claim], results)
     wers, losses = zip(*(Examined(claim, "toy", results).estimates(contrast) for contrast in contrasts), strict=True)
-    assert None not in wers and losses[0] is None and losses[1] is not None
+    assert None not in wers and losses[0] is None and losses[1] is not None and losses[2] is None
