@@ -42,6 +42,8 @@ def test_networks_run_after_run_sh(make_recipe, shared, tmp_path, make_corpus):
     folder, run = make_recipe(name)
     done = run("--corpus", corpus, "--stop-stage", "3", "--nj", "1")
     assert done.returncode == 0, done.stderr
+    subprocess.run([folder / "local/run_cnn.sh", "--nj", "1", "--stop-stage", "0"], cwd=tmp_path, check=True, timeout=900)
+    assert (folder / "data-fbank/test/feats.scp").is_file() and not (folder / "exp/cnn").exists()
     for network in ("lstm", "blstm", "cnn"):
         done = subprocess.run([folder / f"local/run_{network}.sh", "--nj", "1", "--train-opts", "--num-epochs 1 --num-threads 1"],
                               cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,11 +91,30 @@ def test_a_chain_model_is_prepared_in_its_own_folder(tmp_path: Path, made: Made)
     assert words.startswith("prepare-chain train ") and "--chain.xent-regularize 0.1 --trainer.num-epochs 2 --trainer.srand 7" in words
 
 
+def test_starts_of_two_seeds_are_made_at_a_time_and_those_of_one_seed_one_after_the_other(tmp_path: Path,
+                                                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    both, making = threading.Barrier(2, timeout=30), threading.Lock()
+
+    def make(shape: Sequence[str], trial: Trial, corpus: Prepared, exp: Path) -> str:
+        assert trial.seed < 2 or making.acquire(blocking=False)
+        if trial.seed < 2:
+            both.wait()
+        else:
+            threading.Event().wait(0.05)
+            making.release()
+        return "--denlats store"
+
+    monkeypatch.setattr(starts, "_lattices", make)
+    for seeds in ((0, 1), (2, 2)):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda seed: starts.training(Trial("toy", SEQUENCE, seed), corpus(tmp_path), tmp_path, tmp_path / "t"), seeds))
+
+
 def test_the_network_before_sequence_training_is_a_cell_of_the_study(root: Path) -> None:
-    claim = {claim.name: claim for claim in read_claims(root / "egs/study/claims")}["11-sequence-training"]
-    cell = options_at(claim.cells["cross-entropy"], 1.0).split()
+    claims = {claim.name: claim for claim in read_claims(root / "egs/study/claims")}
     expected = [*starts.XENT.split(), "--hid-layers", "2", "--hid-dim", "128", "--splice", "5", "--objective", "xent"]
-    assert sorted(cell) == sorted(expected)
+    for name in ("11-sequence-training", "14-sequence-training-weak"):
+        assert sorted(options_at(claims[name].cells["cross-entropy"], 1.0).split()) == sorted(expected)
 
 
 def test_every_corpus_of_a_claim_is_known(root: Path) -> None:
