@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -61,6 +62,6 @@ def test_usage_and_what_is_missing(root: Path, tmp_path: Path) -> None:
     said = subprocess.run([str(run)], capture_output=True, text=True, check=False)
     assert said.returncode == 1 and said.stderr.startswith("Usage: egs/study/run.sh")
     dry = subprocess.run([str(run), "--dry-run", "true", "--an4", str(tmp_path / "none")], capture_output=True, text=True, check=True)
-    assert "| 01-natural-gradient |" in dry.stdout.replace("  ", " ").replace("  ", " ") and "left out" in dry.stderr
+    assert "| 01-natural-gradient |" in re.sub(" +", " ", dry.stdout) and "left out" in dry.stderr
     unknown = subprocess.run([str(run), "--dry-run", "true", "--claim", "none"], capture_output=True, text=True, check=False)
     assert unknown.returncode == 1 and "there is no claim none; choose among 01-natural-gradient" in unknown.stderr
