@@ -38,7 +38,7 @@ def training(trial: Trial, corpus: Prepared, exp: Path, folder: Path) -> tuple[f
 
 
 def _made_once(trial: Trial) -> threading.Lock:
-    """The lock of those trainings that may start from the same."""
+    """The lock under which the networks and lattices that trainings of a corpus and seed start from are made."""
     with _guard:
         return _making.setdefault((trial.corpus, trial.seed), threading.Lock())
 

@@ -74,7 +74,7 @@ def test_an_objective_of_whole_utterances_has_its_own_minibatch_and_advice(make_
     assert make_plan(options(**given, objective="smbr", minibatch_size=70)).workload.minibatch_size == 70
     assert not plans["xent"].advice and plans["smbr"].advice == plans["mmi"].advice
     text = render(plans["smbr"])
-    assert all(f"  - {advice}." in text for advice in plans["smbr"].advice)
+    assert all(f"  - {advice}." in text for advice in plans["smbr"].advice) and "--lr-scale" in text and "--one-silence-class" in text
     assert text.count("\n  - ") == render(plans["xent"]).count("\n  - ") + len(plans["smbr"].advice)
 
 
