@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.factor import Factor, taken_in
-from pykaldist.nnet.gemm import accumulate, accumulate_sums, affine, product
+from pykaldist.nnet.gemm import accumulate, accumulate_sums, accumulate_weight, affine, aligned, product, whole_rows, with_what_follows
 from pykaldist.pieces import pieces
 
 
@@ -75,10 +76,12 @@ class GradientRule(Protocol):
 def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
                   spent: Tensor | None = None, by: Factor = 1.0) -> None:
     """The gradient rule of SGD: the gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
-    dy, alpha = taken_in(dy, by)
-    if bias is not None:  # first: the larger product leaves little of dy in the cache
-        accumulate_sums(bias, dy, beta, alpha * map.bias_learn_rate_coef)
-    accumulate(weight, dy.mT, x, beta, alpha * map.learn_rate_coef)
+    whole, alpha = taken_in(whole_rows(dy)[0], by)
+    if bias is None:
+        accumulate(weight, whole[..., : map.output_dim].mT, x, beta, alpha * map.learn_rate_coef)
+    else:
+        sums = partial(accumulate_sums, bias, whole[..., : map.output_dim], beta, alpha * map.bias_learn_rate_coef)
+        accumulate_weight(weight, bias, whole, x, beta, alpha * map.learn_rate_coef, sums)
 
 
 @dataclass(eq=False)
@@ -153,9 +156,13 @@ class Component(ABC):
 
 
 class Affine(Component):
-    """An affine layer: y = x W^T + b, W (out, in)."""
+    """An affine layer: y = x W^T + b, W (out, in).
+
+    Where rows of y and dy have room behind them (`gemm.whole_rows`), the products are of whole rows, once `read_beyond` was called.
+    """
 
     roomy = True
+    _beyond: tuple[Tensor, Tensor] | None = None  # the parameters with as many rows as the outputs have columns with the room
 
     def __init__(self, input_dim: int, output_dim: int) -> None:
         super().__init__(input_dim, output_dim)
@@ -167,15 +174,32 @@ class Affine(Component):
 
     def bind(self, params: list[Tensor]) -> None:
         self.weight, self.bias = params
+        self._beyond = None
+
+    def read_beyond(self) -> None:
+        """Note that numbers lie behind the parameters, which may be read: up to seven rows more of the weights.
+
+        What they make of the outputs lies in the room behind the rows, and nobody looks at it. Of derivatives the room holds zeros.
+        """
+        rows = aligned(self.output_dim)
+        self._beyond = with_what_follows(self.weight, rows), with_what_follows(self.bias, rows)
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
-        affine(x, self.weight, self.bias, y)
+        weight, bias = self.weight, self.bias
+        whole, room = whole_rows(y)
+        if room is not None and self._beyond is not None:
+            (weight, bias), y = self._beyond, whole
+        affine(x, weight, bias, y)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         weight, bias = grads
         if dx is not None:
-            product(dy, self.weight, dx)
+            whole, room = whole_rows(dy)
+            if room is not None and self._beyond is not None:
+                product(whole, self._beyond[0], dx)
+            else:
+                product(dy, self.weight, dx)
         rule(self.map, x, dy, weight, bias, beta)
 
 

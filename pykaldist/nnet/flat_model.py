@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.components import AffineMap, ParameterSpec
+from pykaldist.nnet.gemm import aligned
 
 
 class Parametric(Protocol):
@@ -41,19 +42,25 @@ class FlatModel(ABC):
         self._parametric, self.device, self.compute = components, torch.device(device), dtype
         self.shapes = [[spec.shape for spec in c.specs()] for c in components]
         size = sum(math.prod(s) for shapes in self.shapes for s in shapes)
-        self.params = torch.zeros(*self.stack, size, device=self.device, dtype=dtype)
-        self._working = self.params
+        self.params = torch.zeros(*self.stack, size, device=self.device, dtype=dtype) if self.stack else self._flat(size, dtype)
+        self._working, self._own = self.params, not self.stack  # whether the parameters lie where `_flat` has put them
 
     def compute_in(self, dtype: torch.dtype) -> None:
         """Compute in this type from now on. In that of the parameters, the components show the parameters themselves."""
         self.compute = dtype
-        self._working = torch.empty_like(self.params, dtype=dtype) if self.narrow else self.params
+        self._working = self._flat(len(self.params), dtype) if self.narrow else self.params
         for component, views in zip(self._parametric, self.views(self._working), strict=True):
             component.bind(views)
 
+    def _flat(self, size: int, dtype: torch.dtype) -> Tensor:
+        """A flat buffer of zeros; on a GPU with more of them behind it, which products of the last map may read (`Affine.read_beyond`)."""
+        last = next((component.maps[-1] for component in reversed(self._parametric) if component.maps), None)
+        behind = 0 if self.device.type == "cpu" or last is None else (aligned(last.output_dim) - last.output_dim) * last.input_dim
+        return torch.zeros(size + behind, device=self.device, dtype=dtype)[:size]
+
     def lie_in(self, params: Tensor) -> None:
         """Take parameters that lie elsewhere, flat, in place of its own: those of stacked models are rows of one buffer."""
-        self.params = params
+        self.params, self._own = params, False
         self.compute_in(self.compute)
 
     @property

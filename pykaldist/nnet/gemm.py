@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -40,12 +41,26 @@ def whole_rows(values: Tensor) -> tuple[Tensor, Tensor | None]:
 
     Elsewhere, and where there is no room, the rows as they are, and None.
     """
-    n, dim = values.shape
-    row = aligned(dim)
-    if values.is_cpu or row == dim or values.stride() != (row, 1):
+    if values.is_cpu or values.dim() != 2 or values.shape[1] == (row := aligned(values.shape[1])) or values.stride() != (row, 1):
         return values, None
-    whole = values.as_strided((n, row), (row, 1))
-    return whole, whole[:, dim:]
+    whole = values.as_strided((len(values), row), (row, 1))
+    return whole, whole[:, values.shape[1] :]
+
+
+def with_what_follows(values: Tensor, rows: int) -> Tensor:
+    """A parameter (out, in) or (out,) in a flat buffer as one of `rows` rows: the last are what lies behind it, which has to be there."""
+    return values.as_strided((rows, *values.shape[1:]), values.stride())
+
+
+def rows_into_bias(weight: Tensor, bias: Tensor, rows: int, beta: float) -> Tensor | None:
+    """A gradient (out, in) with rows behind it which lie in that of the bias, for a sum that adds zeros to these; or None.
+
+    beta is that of the sum. Where it is 0 the bias is to be made afterwards.
+    """
+    if weight.dim() != 2 or (rows - len(weight)) * weight.shape[1] > len(bias) or beta not in (0.0, 1.0):
+        return None
+    assert bias.data_ptr() == weight.data_ptr() + weight.nbytes, "a map's parameters are neighbours"
+    return with_what_follows(weight, rows)
 
 
 def _pinned(a: Tensor, out: Tensor) -> bool:
@@ -175,23 +190,38 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
         widening.add(out, rounded(a, b), beta, alpha)
 
 
-def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
-    """Two matrix products with sums: weight, bias <- beta weight, beta bias + alpha, bias_alpha times their columns of a b.
+def accumulate_affine(weight: Tensor, bias: Tensor, dy: Tensor, x: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
+    """Two matrix products with sums: weight, bias <- beta weight, beta bias + alpha, bias_alpha times their columns of dy^T x.
 
-    weight (m, n) and bias (m,), of one type, have the first columns of a b; b may have more. Where beta is 0, what they held does not
-    matter.
+    weight (m, k) and bias (m,), of one type, have the first columns of dy^T x; x may have more, and dy zeros in more than m columns. Where
+    beta is 0, what they held does not matter.
     """
-    columns = weight.shape[1]
+    m, columns = weight.shape
+    a = dy.t()
     if by_onednn(a):
-        found = multiplied(a, b)
+        found = multiplied(a, x)
         _add(weight, found[:, :columns], beta, alpha)
         _add(bias, found[:, columns], beta, bias_alpha)
-        return
-    if a.dtype == weight.dtype or not a.is_cpu:
-        accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
-        accumulate(weight, a, b[:, :columns], beta, alpha)
-        return
-    widening.add_affine(weight, bias, rounded(a, b), beta, alpha, bias_alpha)
+    elif a.dtype == weight.dtype or not a.is_cpu:
+        accumulate_weight(weight, bias, dy, x[:, :columns], beta, alpha, lambda: accumulate(bias, a[:m], x[:, columns], beta, bias_alpha))
+    else:
+        widening.add_affine(weight, bias, rounded(a, x), beta, alpha, bias_alpha)
+
+
+def accumulate_weight(weight: Tensor, bias: Tensor, dy: Tensor, x: Tensor, beta: float, alpha: float, to_bias: Callable[[], None]) -> None:
+    """Matrix product with sum: weight <- beta weight + alpha dy^T x, together with what `to_bias` does to the gradient of the bias.
+
+    dy may have zeros in columns beyond the weight's rows; then rows of it that lie in the bias are added zeros to, where that makes the
+    product faster. Otherwise the bias comes first: the larger product leaves little of dy in the cache.
+    """
+    m = weight.shape[-2]
+    wide = rows_into_bias(weight, bias, dy.shape[-1], beta) if dy.shape[-1] > m else None
+    if wide is None:
+        to_bias()
+        accumulate(weight, dy[..., :m].mT, x, beta, alpha)
+    else:
+        accumulate(wide, dy.mT, x, beta, alpha)
+        to_bias()
 
 
 def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> None:

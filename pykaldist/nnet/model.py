@@ -10,8 +10,8 @@ A hidden layer's activations are the inputs of the next layer's affine map and w
 derivatives are made nobody needs them, and the map's gradient is made last, by a rule that may write over them. They lie in rows with
 room for a one beside them, as natural gradients want their inputs.
 
-On a GPU the rows of logits begin where its matrix units can read them: 8,806 of them have room for 8,808 (`gemm.whole_rows`). Otherwise
-each of the output layer's three products takes three to four times as long (on an H200, in bfloat16).
+On a GPU the rows of logits begin where its matrix units can read them: 8,806 of them have room for 8,808 (`gemm.whole_rows`), and the
+output layer multiplies all of these. Otherwise each of its three products takes three to four times as long (on an H100, in bfloat16).
 
 With `compute` bfloat16, parameters and gradients stay float32; activations and the factors of matrix products are bfloat16, made from the
 parameters at each forward pass; logits are float32.
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.packed import Sequences
-from pykaldist.nnet.components import AffineMap, Component, GradientRule, Pass, outer_product
+from pykaldist.nnet.components import Affine, AffineMap, Component, GradientRule, Pass, outer_product
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import aligned, whole_rows
 
@@ -82,6 +82,8 @@ class Model(FlatModel):
             raise UserError(f"--dtype bf16 is not for {wide}, whose sums need more digits; use float32.")
         super().compute_in(dtype)
         self._activations = Activations(self)
+        if self.device.type != "cpu" and (self.narrow or self._own) and isinstance(last := self.components[-1], Affine):
+            last.read_beyond()
 
     @property
     def stochastic(self) -> bool:
@@ -151,6 +153,8 @@ class Model(FlatModel):
     def backward_in_parts(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> Iterator[int]:
         """Do what `backward` does, layer by layer; yields the place in `grads` from which on everything is made."""
         n, buffers, run = len(dlogits), self._activations, self._run
+        if (room := whole_rows(dlogits)[1]) is not None:
+            room.zero_()
         dy = buffers.narrowed(dlogits) if self.narrow else dlogits.to(self.compute)
         views, starts = self._grad_views(grads), self._starts
         free = 0

@@ -173,8 +173,8 @@ def orthonormalise_in_place(w: Tensor, root: Tensor) -> None:
 class OnlineNaturalGradient:
     """The online natural gradient of one side of an affine map: it preconditions minibatches of rows of dimension `dim`.
 
-    The rows come with `columns` columns, `dim` where it is not given; those beyond `dim` hold zeros and stay so. `rank` is limited to the
-    dimension less one; a dimension of one is left as it is.
+    The rows come with `columns` columns, `dim` where it is not given, or with the next multiple of 8; those beyond `dim` hold zeros and
+    stay so. `rank` is limited to the dimension less one; a dimension of one is left as it is.
 
     For each minibatch, with its `Frames` where it is padded: `precondition`; where `collecting` is true, `finish(update())`, then or some
     minibatches later; `advance`. Nothing but `update` and `finish` waits for the device, and they alone change the model.
@@ -233,12 +233,18 @@ class OnlineNaturalGradient:
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
-        """W in the type of x, and without gaps for oneDNN; where that is another, a copy that is kept up to date."""
-        if x.dtype == self._w.dtype and (self._w.is_contiguous() or not by_onednn(x)):
-            return self._w
+        """W in the type of x and as wide, and without gaps for oneDNN; where that is another, a copy that is kept up to date."""
+        w = self._as_wide(self._w, self.w, x)
+        if x.dtype == w.dtype and (w.is_contiguous() or not by_onednn(x)):
+            return w
         if self._copy is None:
-            self._copy = self._w.to(x.dtype, copy=True, memory_format=torch.contiguous_format)
-        return self._copy
+            self._copy = (w if x.is_cpu else self.w).to(x.dtype, copy=True, memory_format=torch.contiguous_format)
+        return self._as_wide(self._copy, self._copy, x)
+
+    @staticmethod
+    def _as_wide(usual: Tensor, whole: Tensor, x: Tensor) -> Tensor:
+        """A matrix of this model (rank, columns) as wide as x: the view that was made once, or one of all that there is."""
+        return usual if usual.shape[1] == x.shape[1] else whole[:, : x.shape[1]]
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
         """Compute H = X W^T (n, rank), of the type of x; where MKL multiplies, in float32, H^T = W X^T is the faster way."""
@@ -279,7 +285,7 @@ class OnlineNaturalGradient:
         weight = new_weight(x.shape[0], self.num_samples_history) if frames is None else frames.weight
         torch.mul(self.w, self._shifted, out=self.m)
         h, alpha = (h * weight, 1.0) if isinstance(weight, Tensor) else (h, weight)
-        accumulate(self._m, h.t(), x, 1.0, alpha)
+        accumulate(self._as_wide(self._m, self.m, x), h.t(), x, 1.0, alpha)
         product(self.m, self.m.t(), self._gram)
         self._rows.fill_(rows)
 
@@ -320,7 +326,7 @@ class OnlineNaturalGradient:
         self.spectrum = spectrum
         self._taken_over((spectrum.d + spectrum.rho)[:, None], self._shifted)
         if self._copy is not None:
-            self._copy.copy_(self._w)
+            self._copy.copy_(self.w[:, : self._copy.shape[1]])
 
     def matrix(self) -> Tensor:
         """The Fisher matrix F (dim, dim), float64 on the host."""

@@ -37,7 +37,7 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.factor import Factor, factor, least, quotient, taken_in
 from pykaldist.nnet.flat_model import FlatModel
-from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned
+from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned, whole_rows
 from pykaldist.nnet.learner import Learner
 from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
@@ -106,7 +106,8 @@ class MapState:
 class Preconditioned:
     """A minibatch's inputs and output derivatives at an affine map, preconditioned, and the factor `scale` of their product.
 
-    The inputs x (n, more than in) have what the column of ones became beside them. `x_norms`, `y_norms` (n,) are the norms of the rows.
+    The inputs x (n, more than in) have what the column of ones became beside them, dy may have zeros beside it. `x_norms`, `y_norms`
+    (n,) are the norms of the rows.
     """
 
     x: Tensor
@@ -119,9 +120,9 @@ class Preconditioned:
         """Make the map's gradients: beta times what they were, plus `scale` times the product."""
         dy, alpha = taken_in(self.dy, scale)
         if bias is not None:
-            accumulate_affine(weight, bias, dy.t(), self.x, beta, alpha * map.learn_rate_coef, alpha * map.bias_learn_rate_coef)
+            accumulate_affine(weight, bias, dy, self.x, beta, alpha * map.learn_rate_coef, alpha * map.bias_learn_rate_coef)
         else:
-            accumulate(weight, dy.t(), self.x[:, : map.input_dim], beta, alpha * map.learn_rate_coef)
+            accumulate(weight, dy[:, : map.output_dim].t(), self.x[:, : map.input_dim], beta, alpha * map.learn_rate_coef)
 
 
 class NaturalGradient(Optimizer):
@@ -163,7 +164,7 @@ class NaturalGradient(Optimizer):
 
     def _precondition(self, state: MapState, x: Tensor, dy: Tensor, spent: Tensor | None) -> Preconditioned:
         """Precondition a minibatch's inputs x (n, in) and output derivatives dy (n, out), which is written over."""
-        frames = self._padded
+        frames, dy = self._padded, whole_rows(dy)[0]
         if state.output.calls == 0:
             state.output.start(dy, frames)
         y_norms, y_scale = state.output.precondition(dy, frames)

@@ -60,7 +60,7 @@ def test_products_of_bfloat16_are_added_in_float32(beta, alpha):
     gemm.accumulate(out, a, b, beta, alpha)
     torch.testing.assert_close(out.double(), expected, rtol=2**-8, atol=2**-8)  # of the product, rounded once
     weight, bias = start[:, :20].clone(), start[:, 20].clone()
-    gemm.accumulate_affine(weight, bias, a, b, beta, alpha, 3.0 * alpha)
+    gemm.accumulate_affine(weight, bias, a.t(), b, beta, alpha, 3.0 * alpha)
     torch.testing.assert_close(weight, out[:, :20])
     torch.testing.assert_close(bias.double(), beta * start[:, 20].double() + 3.0 * alpha * (a.double() @ b.double())[:, 20],
                                rtol=2**-8, atol=2**-6)

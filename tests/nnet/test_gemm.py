@@ -112,7 +112,7 @@ def test_what_ngsgd_makes_by_onednn_is_what_it_makes_without(onednn, beta):
     weight, bias = torch.randn(12, 9, generator=generator), torch.randn(12, generator=generator)
     whole = dy.double().t() @ x.double()
     sums = (weight.double() * beta + 0.1 * whole[:, :9], bias.double() * beta + 0.2 * whole[:, 9])
-    gemm.accumulate_affine(weight, bias, dy.t(), x, beta, 0.1, 0.2)
+    gemm.accumulate_affine(weight, bias, dy, x, beta, 0.1, 0.2)
     torch.testing.assert_close((weight.double(), bias.double()), sums, rtol=1e-5, atol=1e-5)
     rest = x.double() - h.double() @ w.double()
     norms, old, new = gemm.subtract_product(x.clone(), h, w, torch.float32)

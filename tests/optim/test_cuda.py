@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.nnet import gemm
 from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
@@ -23,12 +24,12 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def train(make_store):
     """`train(name, device, dtype, epochs)`: (parameters, totals) on the CPU after some epochs of a small network."""
-    store = make_store([400, 300, 500], dim=16, num_pdfs=12)
+    stores = {pdfs: make_store([400, 300, 500], dim=16, num_pdfs=pdfs, name=f"train{pdfs}") for pdfs in (12, 30)}
 
-    def run(name, device, dtype="float32", epochs=3, dropout=0.0, **options):
+    def run(name, device, dtype="float32", epochs=3, dropout=0.0, pdfs=12, hid_dim=64, **options):
         kind, compute = arithmetic(dtype, torch.device(device))
-        shape = DnnOptions(2, 64, "sigmoid", dropout=dropout)
-        model = make_dnn(shape, 48, 12, device, kind, compute)
+        shape, store = DnnOptions(2, hid_dim, "sigmoid", dropout=dropout), stores[pdfs]
+        model = make_dnn(shape, 48, pdfs, device, kind, compute)
         init_dnn(model, shape, torch.Generator().manual_seed(0))
         optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS[name][0](**options))
         sampler = Sampler(store, Partition(store), 0, 64, [-1, 0, 1], torch.zeros(48), torch.ones(48), 0, torch.device(device))
@@ -43,6 +44,22 @@ def train(make_store):
 
 def distance(one, other):
     return ((one - other).norm() / other.norm()).item()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("name", ["sgd", "ngsgd"])
+@pytest.mark.parametrize(("pdfs", "hid_dim", "into_bias"), [(30, 8, True), (30, 64, False)])
+def test_rows_of_logits_have_room_for_what_is_multiplied(train, name, momentum, pdfs, hid_dim, into_bias, monkeypatch):
+    """2 rows follow the 30 of the output layer's weights: the first 16 of its 30 biases, or 128 values, which are more than these."""
+    seen = []
+    found = gemm.rows_into_bias
+    monkeypatch.setattr(gemm, "rows_into_bias", lambda *args: seen.append(found(*args)) or seen[-1])
+    options = {"momentum": momentum, "pdfs": pdfs, "hid_dim": hid_dim, **({"update_period": 1000} if name == "ngsgd" else {})}
+    params, totals = train(name, "cuda", "float64", 1, **options)
+    expected, counted = train(name, "cpu", "float64", 1, **options)
+    assert distance(params, expected) < 1e-9
+    torch.testing.assert_close(totals, counted)
+    assert seen and any(rows is not None for rows in seen) == (into_bias and not momentum)
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "l2_penalty": 1e-3, "l1_penalty": 1e-5, "max_norm": 3.0}])
