@@ -183,7 +183,7 @@ class Model(FlatModel):
 
         There the call of `rule`, with those rows, is put into `kept`.
         """
-        rows = self._activations.rows[i - 1] if i else None
+        rows = self._activations.rows[i - 1] if i else self._activations.input_rows
         if rows is None:
             return rule
 
@@ -231,11 +231,13 @@ class Activations:
         self._factor_dims = [c.factor_dim * narrow for c in model.components]
         self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
         self._compute, self._ends = model.compute, (model.input_dim, model.output_dim) if narrow else (0, 0)
+        self._wide_inputs = narrow and bool(model.components[0].maps) and model.components[0].roomy
         self.capacity = 0  # rows that there is room for
         self.recorded = False  # a CUDA graph has the buffers' addresses in it
         self.outputs: list[Tensor] = []
         self.rows: list[Tensor | None] = []  # of which the outputs are the beginning, with place for a one and zeros; None: without
         self.inputs = self.dlogits = torch.empty(0)  # in the type of the activations, where that is another
+        self.input_rows: Tensor | None = None  # likewise of the inputs
         self.derivatives: list[Tensor] = []
         self.memories: list[Tensor] = []
         self.factors: list[Tensor] = []
@@ -268,8 +270,10 @@ class Activations:
             buffer = torch.zeros(rows, row, device=self._device, dtype=dtype)
             self.outputs.append(buffer[:, :dim])
             self.rows.append(buffer if roomy else None)
-        self.inputs, self.dlogits = (torch.empty(rows, dim, device=self._device, dtype=self._compute)
-                                     for dim in (self._ends[0], self._row(self._ends[1])))
+        dim = self._ends[0]
+        wide = torch.zeros(rows, aligned(dim + 1) if self._wide_inputs else dim, device=self._device, dtype=self._compute)
+        self.inputs, self.input_rows = wide[:, :dim], wide if self._wide_inputs else None
+        self.dlogits = torch.empty(rows, self._row(self._ends[1]), device=self._device, dtype=self._compute)
         widest = max((dim for dim, _ in self._dims[:-1]), default=0)
         self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._compute) for _ in range(2)]
         self.memories = [torch.empty(rows * dim, device=self._device, dtype=dtype) for dim, dtype in self._memories]
