@@ -211,15 +211,15 @@ def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str], unchanged: Seq
     name = f"cmvn_{data.path.resolve().name}"
     feats = data.feats
     base = Path(feat_dir) / name
+    count, speakers = data.speakers()
     with MatrixWriter(f"{base}.ark", f"{base}.scp") as writer:
-        for speaker, utts in progress(data.spk2utt.items(), f"CMVN statistics of {data.path.name}", unit="speaker"):
+        for speaker, utts in progress(speakers, f"CMVN statistics of {data.path.name}", count, "speaker"):
             try:
                 writer.write(speaker, _unchanging(cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats), unchanged))
             except UserError as error:
                 raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
     write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
-    speakers = f"{len(data.spk2utt)} speaker{'s' * (len(data.spk2utt) != 1)}"
-    return f"CMVN statistics of {speakers} in {data.path}/cmvn.scp"
+    return f"CMVN statistics of {count} speaker{'s' * (count != 1)} in {data.path}/cmvn.scp"
 
 
 def _unchanging(stats: np.ndarray, dims: Sequence[int] | None) -> np.ndarray:

@@ -10,10 +10,12 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 from pykaldist.errors import MADE, UserError
 from pykaldist.io.atomic import write_text
+from pykaldist.io.line_index import LineIndex
 from pykaldist.io.tables import MatrixReader, read_map
 
 PER_RECORDING = ("wav.scp", "reco2speed", "reco2vol", "reco2dur", "reco2file_and_channel")
@@ -65,14 +67,21 @@ class DataDir:
 
     def table(self, name: str) -> dict[str, str]:
         """Read a table of two columns: key -> rest of the line."""
+        return read_map(self._file(name))
+
+    def _file(self, name: str) -> Path:
+        """The file of a table; raises UserError where it is not there."""
         if not self.has(name):
             made = f"make it first: {MAKERS[name]} {shlex.quote(str(self.path))}" if name in MAKERS else MADE
             raise UserError(f"{self.path / name} does not exist; {made}.")
-        return read_map(self.path / name)
+        return self.path / name
 
     @cached_property
     def utt2spk(self) -> dict[str, str]:
-        return self.table("utt2spk")
+        table, names = self.table("utt2spk"), dict[str, str]()
+        for utt, spk in table.items():
+            table[utt] = names.setdefault(spk, spk)  # a speaker's name is in memory once
+        return table
 
     @cached_property
     def spk2utt(self) -> dict[str, list[str]]:
@@ -81,6 +90,19 @@ class DataDir:
         for utt, spk in self.utt2spk.items():
             speakers.setdefault(spk, []).append(utt)
         return speakers
+
+    def speakers(self) -> tuple[int, Iterator[tuple[str, list[str]]]]:
+        """The number of speakers, and an iterator over them with their utterances, in the order of `spk2utt`.
+
+        Where utt2spk has each speaker's utterances together, as Kaldi wants it, the iterator has no more than one's in memory.
+        """
+        table, names = LineIndex(self._file("utt2spk")), set[str]()
+        for spk, _ in itertools.groupby(table.values()):
+            if spk in names:
+                return len(self.spk2utt), iter(self.spk2utt.items())
+            names.add(spk)
+        together = itertools.groupby(table.items(), key=itemgetter(1))
+        return len(names), ((spk, [utt for utt, _ in lines]) for spk, lines in together)
 
     @cached_property
     def text(self) -> Transcripts:

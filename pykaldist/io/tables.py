@@ -24,6 +24,7 @@ from pykaldist.io.archive import read_value
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.compressed import compressed
 from pykaldist.io.entries import DAMAGE, cut, location, read_entries, reason
+from pykaldist.io.line_index import LineIndex
 from pykaldist.io.sums import Sums, SumsWriter, checked, forget_sums, read_at
 
 SPEECH_FEATURE = 2  # Kaldi's compression method of one byte a value, with column headers
@@ -59,13 +60,24 @@ def _ends_line(path: str | os.PathLike[str]) -> bool:
         return stream.read() == b"\n"
 
 
+def _each_line(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a text file as `read_lines` has them, one at a time: a table of a million utterances is not in memory twice."""
+    try:
+        with named(path), open(path, encoding="utf-8") as stream:
+            for line in stream:
+                yield line.removesuffix("\n")
+    except UnicodeDecodeError:
+        read_lines(path)  # says where
+        raise
+
+
 def read_map(path: str | os.PathLike[str], whole: bool = False) -> dict[str, str]:
     """A two-column text file (`key value with spaces`) as a dict in file order; a repeated key is an error.
 
     `whole`: so is a last line without its end, which files of programs do not have.
     """
     table: dict[str, str] = {}
-    for number, line in enumerate(read_whole_lines(path) if whole else read_lines(path), 1):
+    for number, line in enumerate(read_whole_lines(path) if whole else _each_line(path), 1):
         fields = line.split(maxsplit=1)
         if not fields:
             raise UserError(f"{path}, line {number}: empty line; remove it.")
@@ -81,10 +93,11 @@ class MatrixReader(Mapping[str, np.ndarray]):
     def __init__(self, scp: str | os.PathLike[str]) -> None:
         self.path = Path(scp)
         self._sums: dict[str, Sums | None] = {}
-        self._where = read_map(scp)
-        for key, where in self._where.items():
-            if where.endswith("|") or where.startswith("|"):
-                raise UserError(f"{scp}, {key}: a pipe is not read here; write the matrices to an archive.")
+        self._where = LineIndex(scp, self._check)
+
+    def _check(self, key: str, where: str) -> None:
+        if where.endswith("|") or where.startswith("|"):
+            raise UserError(f"{self.path}, {key}: a pipe is not read here; write the matrices to an archive.")
 
     def __getitem__(self, key: str) -> np.ndarray:
         where = self._where[key]

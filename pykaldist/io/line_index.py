@@ -1,0 +1,152 @@
+"""The index of a two-column text file: the lines of a table of millions of utterances stay in the file, and are read when asked for.
+
+In memory are a hash of each key and where its line begins, 16 bytes a line; a dictionary of the strings takes 250 and more. A line is found
+by bisection of the hashes. The file is kept open: it may be replaced meanwhile, and what is read is what it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from pykaldist.errors import UserError, named, to_utf8
+
+BLOCK = 1 << 18  # bytes that are read together
+LINE = 256  # bytes that are read of a line at first
+
+
+class LineIndex(Mapping[str, str]):
+    """A two-column text file (`key value with spaces`) as a mapping in file order.
+
+    Raises UserError where it cannot be read, is not UTF-8, or has an empty line or a repeated key, and what `check` raises for a key and a
+    value.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], check: Callable[[str, str], None] | None = None) -> None:
+        self.path = Path(path)
+        with named(path):
+            self._stream = _regular(open(path, "rb"))  # noqa: SIM115  # it stays open as long as the index is there
+        hashes, starts = array("q"), array("q")
+        for number, (start, line) in enumerate(self._lines(), 1):
+            fields = line.split(maxsplit=1)
+            if not fields:
+                raise UserError(f"{path}, line {number}: empty line; remove it.")
+            if check is not None:
+                check(*_pair(fields))
+            hashes.append(hash(fields[0]))
+            starts.append(start)
+        order = np.argsort(np.frombuffer(hashes, np.int64), kind="stable") if hashes else np.zeros(0, np.int64)
+        self._hashes, self._starts = (_in_order(values, order) for values in (hashes, starts))
+        found = np.frombuffer(self._hashes, np.int64) if hashes else order
+        if (found[1:] == found[:-1]).any():
+            self._check_keys()
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Iterate over the lines without their ends, and where they begin in the file."""
+        rest, begin, fd = b"", 0, self._stream.fileno()
+        while block := os.pread(fd, BLOCK, begin + len(rest)):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield begin, self._text(line, begin)
+                begin += len(line) + 1
+        if rest:
+            yield begin, self._text(rest, begin)
+
+    def _text(self, line: bytes, begin: int) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.path} is not UTF-8 text (byte {begin + error.start}); {to_utf8(self.path)}.") from error
+
+    def _entry(self, begin: int) -> tuple[str, str]:
+        """The key and the value of the line that begins there."""
+        line, size = b"", LINE
+        while b"\n" not in line and (more := os.pread(self._stream.fileno(), size, begin + len(line))):
+            line, size = line + more, 2 * size
+        return _fields(self._text(line.partition(b"\n")[0], begin))
+
+    def _check_keys(self) -> None:
+        """Check that no key is there twice."""
+        for _, places in itertools.groupby(range(len(self)), key=self._hashes.__getitem__):
+            first, *others = places
+            keys = {self._entry(self._starts[first])[0]} if others else set()
+            for at in others:
+                key = self._entry(self._starts[at])[0]
+                if key in keys:
+                    number = next(number for number, (begin, _) in enumerate(self._lines(), 1) if begin == self._starts[at])
+                    raise UserError(f"{self.path}, line {number}: {key} appears twice; keep one.")
+                keys.add(key)
+
+    def __getitem__(self, key: str) -> str:
+        wanted = hash(key)
+        for at in range(bisect_left(self._hashes, wanted), len(self._hashes)):
+            if self._hashes[at] != wanted:
+                break
+            found, value = self._entry(self._starts[at])
+            if found == key:
+                return value
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (_fields(line)[0] for _, line in self._lines())
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def items(self) -> ItemsView[str, str]:
+        return _Items(self)
+
+    def values(self) -> ValuesView[str]:
+        return _Values(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LineIndex, (self.path,)
+
+
+class _Items(ItemsView[str, str]):
+    _mapping: LineIndex
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (_fields(line) for _, line in self._mapping._lines())
+
+
+class _Values(ValuesView[str]):
+    _mapping: LineIndex
+
+    def __iter__(self) -> Iterator[str]:
+        return (_fields(line)[1] for _, line in self._mapping._lines())
+
+
+def _fields(line: str) -> tuple[str, str]:
+    """The key and the value of a line, which is not empty."""
+    return _pair(line.split(maxsplit=1))
+
+
+def _pair(fields: list[str]) -> tuple[str, str]:
+    return fields[0], fields[1].strip() if len(fields) > 1 else ""
+
+
+def _in_order(values: array[int], order: np.ndarray) -> array[int]:
+    """The values in another order: an array whose items are Python's own numbers, among which bisection is fastest."""
+    return array("q", np.frombuffer(values, np.int64)[order].tobytes()) if values else values
+
+
+def _regular(stream: IO[bytes]) -> IO[bytes]:
+    """The stream, or a nameless copy of what it has where it is a pipe, which is read but once."""
+    if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return stream
+    with stream:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115  # the index keeps it
+        shutil.copyfileobj(stream, copy)
+        copy.flush()
+        return copy
