@@ -20,6 +20,7 @@ from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_table
+from pykaldist.io.line_index import LineIndex
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_lines, read_map
 from pykaldist.progress import Progress, progress
 from pykaldist.usage import heard
@@ -218,7 +219,7 @@ def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str], unchanged: Seq
                 writer.write(speaker, _unchanging(cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats), unchanged))
             except UserError as error:
                 raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
-    write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
+    write_table(data.path / "cmvn.scp", LineIndex(f"{base}.scp"))
     return f"CMVN statistics of {count} speaker{'s' * (count != 1)} in {data.path}/cmvn.scp"
 
 

@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from pykaldist.errors import MADE, UserError
-from pykaldist.io.atomic import write_text
+from pykaldist.io.atomic import atomic_open
 from pykaldist.io.line_index import LineIndex
 from pykaldist.io.tables import MatrixReader, read_map
 
@@ -94,15 +94,16 @@ class DataDir:
     def speakers(self) -> tuple[int, Iterator[tuple[str, list[str]]]]:
         """The number of speakers, and an iterator over them with their utterances, in the order of `spk2utt`.
 
-        Where utt2spk has each speaker's utterances together, as Kaldi wants it, the iterator has no more than one's in memory.
+        Where the speakers of utt2spk are sorted, as Kaldi wants them, the iterator has no more than one's utterances in memory.
         """
-        table, names = LineIndex(self._file("utt2spk")), set[str]()
-        for spk, _ in itertools.groupby(table.values()):
-            if spk in names:
+        table = LineIndex(self._file("utt2spk"))
+        count, last = 0, ""
+        for count, (spk, _) in enumerate(itertools.groupby(table.values()), 1):
+            if spk <= last and count > 1:
                 return len(self.spk2utt), iter(self.spk2utt.items())
-            names.add(spk)
+            last = spk
         together = itertools.groupby(table.items(), key=itemgetter(1))
-        return len(names), ((spk, [utt for utt, _ in lines]) for spk, lines in together)
+        return count, ((spk, [utt for utt, _ in lines]) for spk, lines in together)
 
     @cached_property
     def text(self) -> Transcripts:
@@ -246,12 +247,13 @@ class DataDir:
         return part
 
 
-def write_table(path: Path, table: dict[str, str]) -> None:
+def write_table(path: Path, table: Mapping[str, str]) -> None:
     """Write a table sorted by key (C locale order). Raises UserError for an entry with the end of a line in it, which would be two."""
     for key, value in table.items():
         if "\n" in key or "\n" in value:
             raise UserError(f"{path}, {key!r}: {value!r} has the end of a line in it; rename the file, or correct the entry.")
-    write_text(path, "".join(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table)))
+    with atomic_open(path) as stream:
+        stream.writelines(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table))
 
 
 def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[str, str] | None, utt2spk: dict[str, str],
