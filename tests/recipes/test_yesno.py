@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +51,7 @@ def test_whole_recipe(make_recipe, shared, recording_python, monkeypatch):
     assert again.returncode == 0 and (folder / "exp" / "mono" / "final.mdl").read_bytes() == model
     assert "== stage 1" not in again.stdout and "== stage 6" not in again.stdout
     assert "nothing to do" in (folder / "exp" / "dnn" / "log" / "train.log").read_text()
+    interrupted_training_goes_on(folder, run)
     # Alignments can come from elsewhere, in place of the GMM; the decoding graph is then of their system.
     imported = run("--stage", "2", "--stop-stage", "3", "--ali-dir", folder / "exp" / "mono_ali")
     assert imported.returncode == 0, imported.stderr
@@ -57,22 +61,23 @@ def test_whole_recipe(make_recipe, shared, recording_python, monkeypatch):
     assert provenance["ali"] == "exp/ali" and provenance["alignment"]["format"] == "Kaldi alignment directory"
 
 
-def test_interrupted_training_goes_on(make_recipe, shared):
-    folder, run = make_recipe("yesno")
-    assert run("--corpus", shared / "data" / "yesno", "--stop-stage", "4").returncode == 0
+def interrupted_training_goes_on(folder: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Train the network once more: interrupted after a checkpoint, and run again."""
+    dnn = folder / "exp" / "dnn"
+    for path in dnn.iterdir():
+        if path.name != "store":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     process = subprocess.Popen([folder / "run.sh", "--stage", "5", "--stop-stage", "5"], start_new_session=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    checkpoints = folder / "exp" / "dnn" / "ckpt"
     deadline = time.monotonic() + 120
-    while not list(checkpoints.glob("*.ckpt")) and time.monotonic() < deadline:
+    while not list((dnn / "ckpt").glob("*.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     interrupted = process.returncode != 0  # it may have been quicker than the signal
     assert run("--stage", "5", "--stop-stage", "5").returncode == 0
-    log = (folder / "exp" / "dnn" / "log" / "train.log").read_text()
-    assert ("resuming at epoch" if interrupted else "nothing to do") in log
-    assert (folder / "exp" / "dnn" / "final.pt").is_file()
+    assert ("resuming at epoch" if interrupted else "nothing to do") in (dnn / "log" / "train.log").read_text()
+    assert (dnn / "final.pt").is_file()
 
 
 def test_missing_corpus_is_said_in_words(make_recipe, tmp_path):
