@@ -25,6 +25,14 @@ BLOCK = 1 << 18  # bytes that are read together
 LINE = 256  # bytes that are read of a line at first
 
 
+def table_entry(line: str, path: str | os.PathLike[str], number: int | None = None) -> tuple[str, str]:
+    """The key and the value of a line of a table; raises UserError for an empty line, with its number where it is given."""
+    fields = line.split(maxsplit=1)
+    if not fields:
+        raise UserError(f"{os.fspath(path)}{'' if number is None else f', line {number}'}: empty line; remove it.")
+    return fields[0], fields[1].strip() if len(fields) > 1 else ""
+
+
 class LineIndex(Mapping[str, str]):
     """A two-column text file (`key value with spaces`) as a mapping in file order.
 
@@ -38,12 +46,10 @@ class LineIndex(Mapping[str, str]):
             self._stream = _regular(open(path, "rb"))  # noqa: SIM115  # it stays open as long as the index is there
         hashes, starts = array("q"), array("q")
         for number, (start, line) in enumerate(self._lines(), 1):
-            fields = line.split(maxsplit=1)
-            if not fields:
-                raise UserError(f"{path}, line {number}: empty line; remove it.")
+            key, value = table_entry(line, path, number)
             if check is not None:
-                check(*_pair(fields))
-            hashes.append(hash(fields[0]))
+                check(key, value)
+            hashes.append(hash(key))
             starts.append(start)
         order = np.argsort(np.frombuffer(hashes, np.int64), kind="stable") if hashes else np.zeros(0, np.int64)
         self._hashes, self._starts = (_in_order(values, order) for values in (hashes, starts))
@@ -73,7 +79,7 @@ class LineIndex(Mapping[str, str]):
         line, size = b"", LINE
         while b"\n" not in line and (more := os.pread(self._stream.fileno(), size, begin + len(line))):
             line, size = line + more, 2 * size
-        return _fields(self._text(line.partition(b"\n")[0], begin))
+        return table_entry(self._text(line.partition(b"\n")[0], begin), self.path)
 
     def _check_keys(self) -> None:
         """Check that no key is there twice."""
@@ -98,7 +104,7 @@ class LineIndex(Mapping[str, str]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        return (_fields(line)[0] for _, line in self._lines())
+        return (table_entry(line, self.path)[0] for _, line in self._lines())
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -117,23 +123,14 @@ class _Items(ItemsView[str, str]):
     _mapping: LineIndex
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return (_fields(line) for _, line in self._mapping._lines())
+        return (table_entry(line, self._mapping.path) for _, line in self._mapping._lines())
 
 
 class _Values(ValuesView[str]):
     _mapping: LineIndex
 
     def __iter__(self) -> Iterator[str]:
-        return (_fields(line)[1] for _, line in self._mapping._lines())
-
-
-def _fields(line: str) -> tuple[str, str]:
-    """The key and the value of a line, which is not empty."""
-    return _pair(line.split(maxsplit=1))
-
-
-def _pair(fields: list[str]) -> tuple[str, str]:
-    return fields[0], fields[1].strip() if len(fields) > 1 else ""
+        return (table_entry(line, self._mapping.path)[1] for _, line in self._mapping._lines())
 
 
 def _in_order(values: array[int], order: np.ndarray) -> array[int]:

@@ -24,7 +24,7 @@ from pykaldist.io.archive import read_value
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.compressed import compressed
 from pykaldist.io.entries import DAMAGE, cut, location, read_entries, reason
-from pykaldist.io.line_index import LineIndex
+from pykaldist.io.line_index import LineIndex, table_entry
 from pykaldist.io.sums import Sums, SumsWriter, checked, forget_sums, read_at
 
 SPEECH_FEATURE = 2  # Kaldi's compression method of one byte a value, with column headers
@@ -78,12 +78,10 @@ def read_map(path: str | os.PathLike[str], whole: bool = False) -> dict[str, str
     """
     table: dict[str, str] = {}
     for number, line in enumerate(read_whole_lines(path) if whole else _each_line(path), 1):
-        fields = line.split(maxsplit=1)
-        if not fields:
-            raise UserError(f"{path}, line {number}: empty line; remove it.")
-        if fields[0] in table:
-            raise UserError(f"{path}, line {number}: {fields[0]} appears twice; keep one.")
-        table[fields[0]] = fields[1].strip() if len(fields) > 1 else ""
+        key, value = table_entry(line, path, number)
+        if key in table:
+            raise UserError(f"{path}, line {number}: {key} appears twice; keep one.")
+        table[key] = value
     return table
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.factor import Factor, taken_in
-from pykaldist.nnet.gemm import accumulate, accumulate_sums, accumulate_weight, affine, aligned, product, whole_rows, with_what_follows
+from pykaldist.nnet.gemm import accumulate, accumulate_sums, accumulate_weight, affine, aligned, padded_rows, product, whole_rows
 from pykaldist.pieces import pieces
 
 
@@ -158,11 +158,11 @@ class Component(ABC):
 class Affine(Component):
     """An affine layer: y = x W^T + b, W (out, in).
 
-    Where rows of y and dy have room behind them (`gemm.whole_rows`), the products are of whole rows, once `read_beyond` was called.
+    After `pad`, products are padded to a multiple of 8 outputs where the rows of y and dy have room for it (`gemm.whole_rows`).
     """
 
     roomy = True
-    _beyond: tuple[Tensor, Tensor] | None = None  # the parameters with as many rows as the outputs have columns with the room
+    _padded: tuple[Tensor, Tensor] | None = None  # weight and bias with padding
 
     def __init__(self, input_dim: int, output_dim: int) -> None:
         super().__init__(input_dim, output_dim)
@@ -174,21 +174,22 @@ class Affine(Component):
 
     def bind(self, params: list[Tensor]) -> None:
         self.weight, self.bias = params
-        self._beyond = None
+        self._padded = None
 
-    def read_beyond(self) -> None:
-        """Note that numbers lie behind the parameters, which may be read: up to seven rows more of the weights.
+    def pad(self) -> None:
+        """Pad products to a multiple of 8 outputs from now on, which a GPU's matrix units need to be fast.
 
-        What they make of the outputs lies in the room behind the rows, and nobody looks at it. Of derivatives the room holds zeros.
+        The weights of the padding are the numbers that follow the parameters in their buffer, which has to have so many. The outputs of the
+        padding are not used; its derivatives have to be zeros.
         """
         rows = aligned(self.output_dim)
-        self._beyond = with_what_follows(self.weight, rows), with_what_follows(self.bias, rows)
+        self._padded = padded_rows(self.weight, rows), padded_rows(self.bias, rows)
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         weight, bias = self.weight, self.bias
         whole, room = whole_rows(y)
-        if room is not None and self._beyond is not None:
-            (weight, bias), y = self._beyond, whole
+        if room is not None and self._padded is not None:
+            (weight, bias), y = self._padded, whole
         affine(x, weight, bias, y)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
@@ -196,8 +197,8 @@ class Affine(Component):
         weight, bias = grads
         if dx is not None:
             whole, room = whole_rows(dy)
-            if room is not None and self._beyond is not None:
-                product(whole, self._beyond[0], dx)
+            if room is not None and self._padded is not None:
+                product(whole, self._padded[0], dx)
             else:
                 product(dy, self.weight, dx)
         rule(self.map, x, dy, weight, bias, beta)

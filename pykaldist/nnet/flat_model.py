@@ -53,7 +53,7 @@ class FlatModel(ABC):
             component.bind(views)
 
     def _flat(self, size: int, dtype: torch.dtype) -> Tensor:
-        """A flat buffer of zeros; on a GPU with more of them behind it, which products of the last map may read (`Affine.read_beyond`)."""
+        """A flat buffer of zeros; on a GPU with more of them behind it, for padded products of the last map (`Affine.pad`)."""
         last = next((component.maps[-1] for component in reversed(self._parametric) if component.maps), None)
         behind = 0 if self.device.type == "cpu" or last is None else (aligned(last.output_dim) - last.output_dim) * last.input_dim
         return torch.zeros(size + behind, device=self.device, dtype=dtype)[:size]

@@ -47,20 +47,21 @@ def whole_rows(values: Tensor) -> tuple[Tensor, Tensor | None]:
     return whole, whole[:, values.shape[1] :]
 
 
-def with_what_follows(values: Tensor, rows: int) -> Tensor:
-    """A parameter (out, in) or (out,) in a flat buffer as one of `rows` rows: the last are what lies behind it, which has to be there."""
+def padded_rows(values: Tensor, rows: int) -> Tensor:
+    """A view of a parameter (out, in) or (out,) with padding up to `rows` rows: the numbers that follow it in its flat buffer."""
     return values.as_strided((rows, *values.shape[1:]), values.stride())
 
 
-def rows_into_bias(weight: Tensor, bias: Tensor, rows: int, beta: float) -> Tensor | None:
-    """A gradient (out, in) with rows behind it which lie in that of the bias, for a sum that adds zeros to these; or None.
+def padded_gradient(weight: Tensor, bias: Tensor, rows: int, beta: float) -> Tensor | None:
+    """A view of a weight's gradient (out, in) with padding up to `rows` rows, which lies in the gradient of the bias; None if too small.
 
-    beta is that of the sum. Where it is 0 the bias is to be made afterwards.
+    It is for a sum with factor `beta` that adds zeros to the padding. Where beta is 0, this sets a part of the bias' gradient to 0, which is
+    to be made afterwards.
     """
     if weight.dim() != 2 or (rows - len(weight)) * weight.shape[1] > len(bias) or beta not in (0.0, 1.0):
         return None
     assert bias.data_ptr() == weight.data_ptr() + weight.nbytes, "a map's parameters are neighbours"
-    return with_what_follows(weight, rows)
+    return padded_rows(weight, rows)
 
 
 def _pinned(a: Tensor, out: Tensor) -> bool:
@@ -211,11 +212,11 @@ def accumulate_affine(weight: Tensor, bias: Tensor, dy: Tensor, x: Tensor, beta:
 def accumulate_weight(weight: Tensor, bias: Tensor, dy: Tensor, x: Tensor, beta: float, alpha: float, to_bias: Callable[[], None]) -> None:
     """Matrix product with sum: weight <- beta weight + alpha dy^T x, together with what `to_bias` does to the gradient of the bias.
 
-    dy may have zeros in columns beyond the weight's rows; then rows of it that lie in the bias are added zeros to, where that makes the
-    product faster. Otherwise the bias comes first: the larger product leaves little of dy in the cache.
+    dy may be padded with columns of zeros; the gradient is padded, too, where it can be (`padded_gradient`). Otherwise the bias comes
+    first: the larger product leaves little of dy in the cache.
     """
     m = weight.shape[-2]
-    wide = rows_into_bias(weight, bias, dy.shape[-1], beta) if dy.shape[-1] > m else None
+    wide = padded_gradient(weight, bias, dy.shape[-1], beta) if dy.shape[-1] > m else None
     if wide is None:
         to_bias()
         accumulate(weight, dy[..., :m].mT, x, beta, alpha)

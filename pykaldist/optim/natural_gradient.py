@@ -188,7 +188,7 @@ class OnlineNaturalGradient:
         self.update_period, self.num_samples_history, self.alpha = update_period, num_samples_history, alpha
         self.w = torch.zeros(self.rank, aligned(columns or dim), device=device, dtype=dtype)  # the padding stays zero
         self._copy: Tensor | None = None
-        self._turned: Tensor | None = None  # likewise of W^T, of which oneDNN makes products in bfloat16 the faster
+        self._transposed: Tensor | None = None  # likewise of W^T, of which oneDNN makes products in bfloat16 the faster
         self._a = torch.empty(self.rank, self.rank, device=device, dtype=dtype)
         self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
         self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))
@@ -252,9 +252,9 @@ class OnlineNaturalGradient:
         if x.dtype == torch.bfloat16 and x.is_cuda:
             return torch.mm(x, w.t(), out=x.new_empty(len(x), aligned(self.rank))[:, : self.rank])
         if x.dtype == torch.bfloat16:
-            if self._turned is None:
-                self._turned = w.t().contiguous()
-            return torch.mm(x, self._turned)
+            if self._transposed is None:
+                self._transposed = w.t().contiguous()
+            return torch.mm(x, self._transposed)
         if by_onednn(x):
             return multiplied(x, w.t())
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype)).t()
@@ -330,8 +330,8 @@ class OnlineNaturalGradient:
         self._taken_over((spectrum.d + spectrum.rho)[:, None], self._shifted)
         if self._copy is not None:
             self._copy.copy_(self.w[:, : self._copy.shape[1]])
-        if self._copy is not None and self._turned is not None:
-            self._turned.copy_(self._copy.t())
+        if self._copy is not None and self._transposed is not None:
+            self._transposed.copy_(self._copy.t())
 
     def matrix(self) -> Tensor:
         """The Fisher matrix F (dim, dim), float64 on the host."""

@@ -49,11 +49,11 @@ def distance(one, other):
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("name", ["sgd", "ngsgd"])
 @pytest.mark.parametrize(("pdfs", "hid_dim", "into_bias"), [(30, 8, True), (30, 64, False)])
-def test_rows_of_logits_have_room_for_what_is_multiplied(train, name, momentum, pdfs, hid_dim, into_bias, monkeypatch):
-    """2 rows follow the 30 of the output layer's weights: the first 16 of its 30 biases, or 128 values, which are more than these."""
+def test_products_of_the_output_layer_are_padded(train, name, momentum, pdfs, hid_dim, into_bias, monkeypatch):
+    """30 pdfs are padded to 32. Two rows of 8 weights fit into the 30 biases, two rows of 64 do not."""
     seen = []
-    found = gemm.rows_into_bias
-    monkeypatch.setattr(gemm, "rows_into_bias", lambda *args: seen.append(found(*args)) or seen[-1])
+    found = gemm.padded_gradient
+    monkeypatch.setattr(gemm, "padded_gradient", lambda *args: seen.append(found(*args)) or seen[-1])
     options = {"momentum": momentum, "pdfs": pdfs, "hid_dim": hid_dim, **({"update_period": 1000} if name == "ngsgd" else {})}
     params, totals = train(name, "cuda", "float64", 1, **options)
     expected, counted = train(name, "cpu", "float64", 1, **options)
