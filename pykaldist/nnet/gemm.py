@@ -55,8 +55,8 @@ def padded_rows(values: Tensor, rows: int) -> Tensor:
 def padded_gradient(weight: Tensor, bias: Tensor, rows: int, beta: float) -> Tensor | None:
     """A view of a weight's gradient (out, in) with padding up to `rows` rows, which lies in the gradient of the bias; None if too small.
 
-    It is for a sum with factor `beta` that adds zeros to the padding. Where beta is 0, this sets a part of the bias' gradient to 0, which is
-    to be made afterwards.
+    It is for a sum with factor `beta` that adds zeros to the padding. Where beta is 0, this sets a part of the bias' gradient to 0, which
+    is to be made afterwards.
     """
     if weight.dim() != 2 or (rows - len(weight)) * weight.shape[1] > len(bias) or beta not in (0.0, 1.0):
         return None
