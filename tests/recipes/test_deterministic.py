@@ -38,7 +38,6 @@ def test_emulated_cpus_differ_without_the_mode(mini):
     assert one["features train"] != other["features train"]  # what the next test compares could differ
 
 
-@pytest.mark.slow  # two whole recipes
 def test_same_numbers_with_another_cpu_and_other_threads_and_jobs(mini, tmp_path):
     here = mini("here")
     assert "missing" not in here.values() and len(here) == 11

@@ -112,7 +112,7 @@ def test_the_basis_is_orthonormal_in_units_of_the_likelihood(gmm: AmDiagGmm, tra
     np.testing.assert_allclose(basis @ preconditioner(gmm) @ basis.T, np.eye(len(basis)), atol=1e-8)
 
 
-@settings(max_examples=10)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(200, 600), st.floats(0.0, 0.2))
 def test_more_matrices_are_never_worse_and_all_are_an_unrestricted_transform(gmm, trained, seed, frames, strength) -> None:
     stats = stats_of(*spoken(gmm, frames, seed, strength))
