@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
+from pykaldist.io.line_index import Keys
 from pykaldist.io.lock import locked
 from pykaldist.io.posteriors import Posterior, read_posteriors
 from pykaldist.io.specifiers import read_matrices, read_paths
@@ -122,7 +123,7 @@ class _Part:
 
     data: DataDir
     ali: AlignmentDir | Unlabelled
-    utts: list[str]
+    utts: Keys
 
     def __post_init__(self) -> None:
         if isinstance(self.ali, AlignmentDir):
@@ -136,7 +137,9 @@ def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline) -
     if args.cv_ali and not (args.cv_data and args.ali):
         raise UserError(f"--cv-ali {args.cv_ali} is the alignment of --cv-data, beside that of <data>; give all of them, or leave it out.")
     chosen = {name: (of, _share(utts, args)) for name, (of, utts) in _chosen(args, data).items()}
-    wanted = {utt for _, utts in chosen.values() for utt in utts}
+
+    def wanted(utt: str) -> bool:
+        return any(utt in utts for _, utts in chosen.values())
 
     def alignment(path: Path | None, of: DataDir) -> AlignmentDir | Unlabelled:
         return AlignmentDir(path, args.store, wanted) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), None, args.num_pdfs or 1)
@@ -153,26 +156,25 @@ def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline) -
     return {"train": _Part(data, ali, chosen["train"][1]), "dev": _Part(held_out, cv_ali, chosen["dev"][1])}
 
 
-def _chosen(args: argparse.Namespace, data: DataDir) -> dict[str, tuple[DataDir, list[str]]]:
+def _chosen(args: argparse.Namespace, data: DataDir) -> dict[str, tuple[DataDir, Keys]]:
     """The utterances of train and of dev, and the data directories that they are of."""
     if args.cv_data:
         if args.cv_utts:
             raise UserError("--cv-data and --cv-utts exclude each other: either says what is held out.")
-        held_out = DataDir(args.cv_data)
-        return {"train": (data, data.utterances()), "dev": (held_out, held_out.utterances())}
+        return {name: (of, of.utt2spk.chosen(lambda _: True)) for name, of in (("train", data), ("dev", DataDir(args.cv_data)))}
     if args.cv_utts:
         held = {line.split()[0] for line in read_lines(args.cv_utts) if line.split()}
     else:
         held = set() if args.append == "true" and args.cv_percent == 0 else hold_out(data, args.cv_percent, args.seed)
-    if unknown := held - set(data.utt2spk):
+    if unknown := [utt for utt in held if utt not in data.utt2spk]:
         raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}; take them "
                         "out of it.")
-    uniq, watched = data.utt2uniq, args.ali is None and args.posteriors is None
-    train = [u for u in data.utterances() if watched or uniq[u] not in held]
-    return {"train": (data, train), "dev": (data, [u for u in data.utterances() if u in held])}
+    watched = args.ali is None and args.posteriors is None
+    train = data.utt2spk.chosen(lambda utt: watched or data.original(utt) not in held)
+    return {"train": (data, train), "dev": (data, data.utt2spk.chosen(held.__contains__))}
 
 
-def _share(utts: list[str], args: argparse.Namespace) -> list[str]:
+def _share(utts: Keys, args: argparse.Namespace) -> Keys:
     """The utterances of a job: those of all jobs, one after the other, are all."""
     if not args.job:
         return utts
@@ -201,13 +203,13 @@ def _char_labels(data: DataDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     return {utt: np.array([tokens[c] for c in text], np.int32) for utt, text in texts.items()}, tokens
 
 
-def _table(rspecifier: str | None, wanted: Collection[str]) -> Mapping[str, np.ndarray] | None:
+def _table(rspecifier: str | None, wanted: Callable[[str], bool]) -> Mapping[str, np.ndarray] | None:
     if rspecifier is None:
         return None
     path = rspecifier.removeprefix("scp:")
     if path != rspecifier or path.endswith(".scp"):
         return MatrixReader(path)
-    return {utt: matrix for utt, matrix in read_matrices(rspecifier) if utt in wanted}
+    return {utt: matrix for utt, matrix in read_matrices(rspecifier) if wanted(utt)}
 
 
 def _files(rspecifier: str) -> list[str]:
@@ -216,12 +218,12 @@ def _files(rspecifier: str) -> list[str]:
     return MatrixReader(path).archives() if path != rspecifier or path.endswith(".scp") else [str(p) for p in read_paths(rspecifier)]
 
 
-def _posteriors(rspecifier: str, wanted: Collection[str]) -> tuple[dict[str, Posterior], int]:
+def _posteriors(rspecifier: str, wanted: Callable[[str], bool]) -> tuple[dict[str, Posterior], int]:
     """The posteriors of some utterances, and the number of pairs of the frame of all utterances that has most."""
     kept, most = {}, 1
     for utt, posterior in (item for path in read_paths(rspecifier) for item in read_posteriors(path)):
         most = max(most, most_pairs(posterior))
-        if utt in wanted:
+        if wanted(utt):
             kept[utt] = posterior
     return kept, most
 
@@ -303,7 +305,11 @@ class _Packing:
 
     def _extras(self) -> Extras:
         """What is packed beside features and pdfs."""
-        args, wanted = self.args, {utt for part in self.parts.values() for utt in part.utts}
+        args = self.args
+
+        def wanted(utt: str) -> bool:
+            return any(utt in part.utts for part in self.parts.values())
+
         posteriors, most = _posteriors(args.posteriors, wanted) if args.posteriors else (None, 0)
         extras = Extras(_table(args.frame_weights, wanted), posteriors, _table(args.target_feats, wanted), args.max_posteriors,
                         most_posteriors=most)

@@ -55,8 +55,10 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
         check_lattice(lattice, len(matrices[numbers[utt]]), model.num_transition_ids, f"{lattices}, {utt}")
         frame, tid, posterior = lattice_posteriors(determinize(lattice, acwt, beam) if beam else lattice, acwt)
         found.append((frame + offsets[numbers[utt]], tid, posterior))
-    rows = {speaker: np.concatenate([np.arange(offsets[numbers[utt]], offsets[numbers[utt] + 1]) for utt in utts
-                                     if data.utt2spk[utt] == speaker]) for speaker in dict.fromkeys(data.utt2spk[utt] for utt in utts)}
+    spoken: dict[str, list[np.ndarray]] = {}
+    for number, utt in enumerate(utts):
+        spoken.setdefault(data.utt2spk[utt], []).append(np.arange(offsets[number], offsets[number + 1]))
+    rows = {speaker: np.concatenate(those) for speaker, those in spoken.items()}
     if not found:
         return {speaker: identity(gmm.dim) for speaker in rows}, f"{len(rows)} speakers, no lattices"
     frame, tid, posterior = (np.concatenate(column) for column in zip(*found, strict=True))

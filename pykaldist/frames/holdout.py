@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from array import array
+from collections.abc import Iterator
 
 from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir
@@ -16,7 +18,7 @@ def held_out_percent(data: DataDir, number: int = 0) -> float:
 
     It is that of Kaldi's nnet3 scripts, which hold out 300 utterances. Perturbed copies do not count.
     """
-    originals = sum(utt == uniq for utt, uniq in data.utt2uniq.items())
+    originals = sum(data.original(utt) == utt for utt in data.utt2spk)
     return 100 * number / originals if number else min(HELD_OUT_PERCENT, 100 * HELD_OUT / originals)
 
 
@@ -25,17 +27,24 @@ def hold_out(data: DataDir, percent: float, seed: int) -> set[str]:
 
     Perturbed copies (utt2uniq) are never held out, nor counted. Raises UserError where one of the two sets would be empty.
     """
-    originals = {utt for utt, uniq in data.utt2uniq.items() if utt == uniq}
-    speakers = [kept for utts in data.spk2utt.values() if (kept := [utt for utt in utts if utt in originals])]
-    groups = speakers if len(speakers) >= MIN_SPEAKERS else [[utt] for utts in speakers for utt in utts]
-    random.Random(seed).shuffle(groups)
-    wanted = percent / 100 * len(originals)
-    held: set[str] = set()
-    for group in groups:
-        if len(held) + len(group) / 2 > wanted and held:
+    def originals() -> Iterator[list[str]]:
+        """Each speaker's utterances that are no copies."""
+        return filter(None, ([utt for utt in utts if data.original(utt) == utt] for _, utts in data.speakers()[1]))
+
+    sizes = array("q", map(len, originals()))
+    total, by_speaker = sum(sizes), len(sizes) >= MIN_SPEAKERS
+    if not by_speaker:
+        sizes = array("q", [1]) * total
+    order = array("q", range(len(sizes)))
+    random.Random(seed).shuffle(order)
+    chosen, held = set[int](), 0
+    for group in order:
+        if held + sizes[group] / 2 > percent / 100 * total and held:
             break
-        held.update(group)
-    if percent <= 0 or len(held) == len(originals):
-        raise UserError(f"{data.path}: holding out {percent:g} % of {len(originals)} utterances leaves a set empty; "
+        chosen.add(group)
+        held += sizes[group]
+    if percent <= 0 or held == total:
+        raise UserError(f"{data.path}: holding out {percent:g} % of {total} utterances leaves a set empty; "
                         "use --cv-percent between 1 and 50, or more data.")
-    return held
+    groups = originals() if by_speaker else ([utt] for utts in originals() for utt in utts)
+    return {utt for number, group in enumerate(groups) if number in chosen for utt in group}

@@ -20,6 +20,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.mapped import write_manifest
 from pykaldist.frames.statistics import Statistics, of_utterances
 from pykaldist.frames.store import FrameStore, Place, Shard, StoreManifest, count, index_of, no_counts, read_store_manifest, write_index
+from pykaldist.io.atomic import write_text
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 from pykaldist.io.remote import is_remote
@@ -140,7 +141,8 @@ def _write(path: Path, parts: list[_Part], statistics: Statistics, skipped: dict
         labels = np.cumsum(np.concatenate([[0], *(np.diff(part.store.label_offsets)[part.utts] for part in parts
                                                   if part.store.label_offsets is not None)]))
     path.mkdir(parents=True, exist_ok=True)
-    checksums = write_index(path, utts, offsets, labels, statistics, _counts(parts))
+    write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
+    checksums = write_index(path, offsets, labels, statistics, _counts(parts))
     save_array(path / "pieces.npy", pieces)
     like = parts[0].store.manifest
     manifest = StoreManifest(num_frames=int(offsets[-1]), num_utts=len(utts), skipped=skipped, trimmed=trimmed, provenance=provenance,

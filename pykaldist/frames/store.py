@@ -32,7 +32,8 @@ import functools
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from pykaldist.frames.mapped import Manifest, Sink, aligned_starts, mapped, mapp
 from pykaldist.frames.remote_array import RemoteArray
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.statistics import Statistics, of_utterances
-from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.atomic import atomic_open
 from pykaldist.io.npy import save_array
 from pykaldist.io.posteriors import Posterior
 from pykaldist.io.provenance import checksum
@@ -425,14 +426,14 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     path.mkdir(parents=True, exist_ok=True)
     for old in ("manifest.json", "label_offsets.npy", "pieces.npy", *DTYPES):
         (path / old).unlink(missing_ok=True)
-    offsets, label_offsets, trimmed = [0], [0], 0
-    kept: list[str] = []
+    offsets, label_offsets, trimmed = array("q", [0]), array("q", [0]), 0
     skipped: dict[str, str] = {}
     dim = target_dim = 0
     statistics, counts = Statistics.empty(0), no_counts(num_pdfs, extras.frame_weights is not None, extras.posteriors is not None)
     num_posteriors = extras.num_posteriors()
     with contextlib.ExitStack() as stack:
         sinks: dict[str, Sink] = {}
+        names = stack.enter_context(atomic_open(path / "utts"))
         for utt in utts:
             parts: dict[str, Any] = {"alignment": alignment(utt), **extras.of(utt)}
             if missing := [name for name, part in parts.items() if part is None]:
@@ -464,27 +465,27 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
                     continue
                 arrays["labels.bin"] = labels
             stored, as_read = _stored(utt, arrays.pop("feats.bin"), dtype)
-            if not kept:
+            if len(offsets) == 1:
                 statistics = Statistics.empty(dim)
             if length:
                 statistics.add(as_read)
             arrays = {name: array.astype(DTYPES[name], copy=False) for name, array in arrays.items()}
             soft = arrays.get("posterior_probs.bin")
             count(counts, arrays["targets.bin"] if soft is None else arrays["posterior_pdfs.bin"], arrays.get("weights.bin"), soft)
-            for name, array in {**stored, **arrays}.items():
+            for name, rows in {**stored, **arrays}.items():
                 if name not in sinks:
                     sinks[name] = Sink(stack.enter_context(atomic_open(path / name, "wb")))
-                sinks[name].append(array)
+                sinks[name].append(rows)
             offsets.append(offsets[-1] + length)
             label_offsets.append(label_offsets[-1] + len(arrays.get("labels.bin", ())))
-            kept.append(utt)
-        if not kept and not may_be_empty:
+            names.write(f"{utt}\n")
+        if len(offsets) == 1 and not may_be_empty:
             reason = f": {next(iter(skipped.values()))} for {next(iter(skipped))}" if skipped else ""
             raise UserError(f"no utterance of the data has both features and an alignment{reason}; are they of the same data directory?")
-    labelled = np.asarray(label_offsets, np.int64) if label_offsets[-1] else None
+    labelled = np.frombuffer(label_offsets, np.int64) if label_offsets[-1] else None
     checksums = {name: sink.digest.hexdigest() for name, sink in sinks.items()}
-    checksums |= write_index(path, kept, np.asarray(offsets, np.int64), labelled, statistics, counts)
-    manifest = StoreManifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
+    checksums |= write_index(path, np.frombuffer(offsets, np.int64), labelled, statistics, counts)
+    manifest = StoreManifest(num_frames=offsets[-1], num_utts=len(offsets) - 1, dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
                              target_dim=target_dim, dtype=dtype, checksums=checksums, provenance=provenance or {}, skipped=skipped,
                              trimmed=trimmed, num_labels=label_offsets[-1], num_tokens=extras.num_tokens,
                              weighted=extras.frame_weights is not None)
@@ -492,15 +493,14 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     return manifest
 
 
-def write_index(path: Path, utts: Sequence[str], offsets: np.ndarray, label_offsets: np.ndarray | None, statistics: Statistics,
+def write_index(path: Path, offsets: np.ndarray, label_offsets: np.ndarray | None, statistics: Statistics,
                 counts: np.ndarray) -> dict[str, str]:
-    """Write the small files of a store; returns their checksums, by name."""
+    """Write the small files of a store, in which `utts` is already; returns the checksums of all of them, by name."""
     arrays = {"offsets.npy": offsets, "statistics.npy": statistics.limbs, "counts.npy": counts}
     if label_offsets is not None:
         arrays["label_offsets.npy"] = label_offsets
-    for name, array in arrays.items():
-        save_array(path / name, array)
-    write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
+    for name, numbers in arrays.items():
+        save_array(path / name, numbers)
     return {name: checksum(path / name) for name in (*arrays, "utts")}
 
 

@@ -102,7 +102,7 @@ def perturb_to_allowed_lengths(source: str | os.PathLike[str], target: str | os.
         for mark, speed in copies(durations[utt], [*lengths.values()], options.spacing, speeds):
             copy = mark + utt
             tables["wav"][copy], tables["text"][copy], tables["utt2spk"][copy] = data.wav_scp[utt], " ".join(data.text[utt]), mark + speaker
-            tables["utt2uniq"][copy], tables["utt2dur"][copy] = data.utt2uniq[utt], f"{durations[utt] / speed:.5g}"
+            tables["utt2uniq"][copy], tables["utt2dur"][copy] = data.original(utt), f"{durations[utt] / speed:.5g}"
             if (whole := speed * data.reco2speed.get(utt, 1.0)) != 1.0:
                 tables["reco2speed"][copy] = f"{whole:.10g}"
             if utt in data.reco2vol:

@@ -60,7 +60,7 @@ def augment(data: DataDir, target: str | os.PathLike[str], audio: str | os.PathL
     text = {f"{prefix}-{utt}": " ".join(words) for utt, words in data.text.items()} if data.has("text") else None
     made = write_datadir(target, {f"{prefix}-{recording}": path for recording, path in zip(data.wav_scp, paths, strict=True)}, text,
                          {f"{prefix}-{utt}": f"{prefix}-{speaker}" for utt, speaker in data.utt2spk.items()}, segments)
-    write_table(made.path / "utt2uniq", {f"{prefix}-{utt}": data.utt2uniq[utt] for utt in data.utt2spk})
+    write_table(made.path / "utt2uniq", {f"{prefix}-{utt}": data.original(utt) for utt in data.utt2spk})
     if data.has("utt2dur"):
         write_table(made.path / "utt2dur", {f"{prefix}-{utt}": seconds for utt, seconds in data.table("utt2dur").items()})
     return made

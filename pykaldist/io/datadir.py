@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -33,9 +33,9 @@ def pipe_command(source: str) -> str | None:
 
 
 class Transcripts(Mapping[str, list[str]]):
-    """The words of each utterance; they are kept as lines, which take a tenth of the memory of lists of words."""
+    """The words of each utterance, made of its line when they are asked for."""
 
-    def __init__(self, lines: dict[str, str]) -> None:
+    def __init__(self, lines: Mapping[str, str]) -> None:
         self._lines = lines
 
     def __getitem__(self, utt: str) -> list[str]:
@@ -50,9 +50,31 @@ class Transcripts(Mapping[str, list[str]]):
     def __len__(self) -> int:
         return len(self._lines)
 
+    def items(self) -> ItemsView[str, list[str]]:
+        return _Spoken(self)
+
+    def values(self) -> ValuesView[list[str]]:
+        return _Words(self)
+
+
+class _Spoken(ItemsView[str, list[str]]):
+    _mapping: Transcripts
+
+    def __iter__(self) -> Iterator[tuple[str, list[str]]]:
+        return ((utt, line.split()) for utt, line in self._mapping._lines.items())
+
+
+class _Words(ValuesView[list[str]]):
+    _mapping: Transcripts
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return (line.split() for line in self._mapping._lines.values())
+
 
 class DataDir:
     """One data directory; tables are read when first asked for.
+
+    The lines of utt2spk, text, utt2uniq, feats.scp and cmvn.scp stay in their files (io/line_index.py).
 
     Raises UserError for a missing directory or table, a repeated key, or tables that disagree (`validate`).
     """
@@ -77,11 +99,8 @@ class DataDir:
         return self.path / name
 
     @cached_property
-    def utt2spk(self) -> dict[str, str]:
-        table, names = self.table("utt2spk"), dict[str, str]()
-        for utt, spk in table.items():
-            table[utt] = names.setdefault(spk, spk)  # a speaker's name is in memory once
-        return table
+    def utt2spk(self) -> LineIndex:
+        return LineIndex(self._file("utt2spk"))
 
     @cached_property
     def spk2utt(self) -> dict[str, list[str]]:
@@ -96,19 +115,18 @@ class DataDir:
 
         Where the speakers of utt2spk are sorted, as Kaldi wants them, the iterator has no more than one's utterances in memory.
         """
-        table = LineIndex(self._file("utt2spk"))
         count, last = 0, ""
-        for count, (spk, _) in enumerate(itertools.groupby(table.values()), 1):
+        for count, (spk, _) in enumerate(itertools.groupby(self.utt2spk.values()), 1):
             if spk <= last and count > 1:
                 return len(self.spk2utt), iter(self.spk2utt.items())
             last = spk
-        together = itertools.groupby(table.items(), key=itemgetter(1))
+        together = itertools.groupby(self.utt2spk.items(), key=itemgetter(1))
         return count, ((spk, [utt for utt, _ in lines]) for spk, lines in together)
 
     @cached_property
     def text(self) -> Transcripts:
         """Utterance -> words."""
-        return Transcripts(self.table("text"))
+        return Transcripts(LineIndex(self._file("text")))
 
     @cached_property
     def wav_scp(self) -> dict[str, str]:
@@ -136,11 +154,13 @@ class DataDir:
                 raise UserError(f"{self.path / name}, {key}: expected a factor from {least:g} to {most:g}, found {text!r}.")
         return table
 
+    def original(self, utt: str) -> str:
+        """The utterance that this one is a perturbed copy of, as utt2uniq says; itself where it is none."""
+        return self._utt2uniq.get(utt, utt)
+
     @cached_property
-    def utt2uniq(self) -> dict[str, str]:
-        """Utterance -> the one that it is a perturbed copy of; itself where it is none."""
-        known = self.table("utt2uniq") if self.has("utt2uniq") else {}
-        return {utt: known.get(utt, utt) for utt in self.utt2spk}
+    def _utt2uniq(self) -> Mapping[str, str]:
+        return LineIndex(self.path / "utt2uniq") if self.has("utt2uniq") else {}
 
     @cached_property
     def segments(self) -> dict[str, tuple[str, float, float]]:
@@ -256,7 +276,7 @@ def write_table(path: Path, table: Mapping[str, str]) -> None:
         stream.writelines(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table))
 
 
-def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[str, str] | None, utt2spk: dict[str, str],
+def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[str, str] | None, utt2spk: Mapping[str, str],
                   segments: dict[str, str] | None = None) -> DataDir:
     """Write a data directory, sorted, with its spk2utt; old features in it are removed, for they are of other data."""
     path = Path(path)
@@ -295,7 +315,7 @@ def restrict(data: DataDir, keep: Sequence[str], target: str | os.PathLike[str])
             raise UserError(f"{data.path}/segments lacks {len(missing)} utterances of utt2spk, such as {min(missing)}; "
                             f"run utils/fix_data_dir.sh {data.path}.")
         recordings = {data.segments[u][0] for u in wanted}
-    speakers = {data.utt2spk[u] for u in wanted}
+    speakers = {spk for utt, spk in data.utt2spk.items() if utt in wanted}
     target.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         (target / name).unlink(missing_ok=True)

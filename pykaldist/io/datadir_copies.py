@@ -132,8 +132,8 @@ def split_speakers(data: DataDir, percent: float = 10.0, seed: int = 777, listed
         held_out = set(speakers[:max(1, int(percent * len(speakers) / 100))])
     if not held_out or len(held_out) == len(speakers):
         raise UserError(f"{data.path} has {len(speakers)} speakers, of which {len(held_out)} would be held out; both parts need some.")
-    utts = data.utterances()
-    return ([utt for utt in utts if data.utt2spk[utt] not in held_out], [utt for utt in utts if data.utt2spk[utt] in held_out])
+    table = list(data.utt2spk.items())
+    return ([utt for utt, speaker in table if speaker not in held_out], [utt for utt, speaker in table if speaker in held_out])
 
 
 def regroup_speakers(data: DataDir, target: str | os.PathLike[str], most_utts: int = -1, most_seconds: float = -1.0,

@@ -1,7 +1,8 @@
 """The index of a two-column text file: the lines of a table of millions of utterances stay in the file, and are read when asked for.
 
 In memory are a hash of each key and where its line begins, 16 bytes a line; a dictionary of the strings takes 250 and more. A line is found
-by bisection of the hashes. The file is kept open: it may be replaced meanwhile, and what is read is what it was.
+by bisection of the hashes. The file is kept open: it may be replaced meanwhile, and what is read is what it was. A list of some of a
+table's keys, `Keys`, takes 8 bytes each.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import stat
 import tempfile
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, overload
 
 import numpy as np
 
 from pykaldist.errors import UserError, named, to_utf8
+from pykaldist.io.scratch import nameless, spacious
 
 BLOCK = 1 << 18  # bytes that are read together
 LINE = 256  # bytes that are read of a line at first
@@ -40,10 +42,11 @@ class LineIndex(Mapping[str, str]):
     value.
     """
 
-    def __init__(self, path: str | os.PathLike[str], check: Callable[[str, str], None] | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], check: Callable[[str, str], None] | None = None,
+                 stream: IO[bytes] | None = None) -> None:
         self.path = Path(path)
         with named(path):
-            self._stream = _regular(open(path, "rb"))  # noqa: SIM115  # it stays open as long as the index is there
+            self._stream = _regular(stream or open(path, "rb"))  # noqa: SIM115  # it stays open as long as the index is there
         hashes, starts = array("q"), array("q")
         for number, (start, line) in enumerate(self._lines(), 1):
             key, value = table_entry(line, path, number)
@@ -56,6 +59,21 @@ class LineIndex(Mapping[str, str]):
         found = np.frombuffer(self._hashes, np.int64) if hashes else order
         if (found[1:] == found[:-1]).any():
             self._check_keys()
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[str, str]], folder: Path, origin: Path) -> LineIndex:
+        """An index of entries, which lie in a nameless file in `folder`; what is wrong with them is said of `origin`."""
+        stream = nameless(folder)
+        for key, value in entries:
+            with spacious(folder):
+                stream.write(f"{key} {value}\n".encode())
+        with spacious(folder):
+            stream.flush()
+        return cls(origin, stream=stream)
+
+    def chosen(self, wanted: Callable[[str], bool]) -> Keys:
+        """The keys that are wanted, in the order of the file."""
+        return Keys(self, array("q", (begin for begin, line in self._lines() if wanted(table_entry(line, self.path)[0]))))
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Iterate over the lines without their ends, and where they begin in the file."""
@@ -93,15 +111,19 @@ class LineIndex(Mapping[str, str]):
                     raise UserError(f"{self.path}, line {number}: {key} appears twice; keep one.")
                 keys.add(key)
 
-    def __getitem__(self, key: str) -> str:
+    def _find(self, key: str) -> tuple[int, str]:
+        """Where the line of a key begins, and its value; raises KeyError where there is none."""
         wanted = hash(key)
         for at in range(bisect_left(self._hashes, wanted), len(self._hashes)):
             if self._hashes[at] != wanted:
                 break
             found, value = self._entry(self._starts[at])
             if found == key:
-                return value
+                return self._starts[at], value
         raise KeyError(key)
+
+    def __getitem__(self, key: str) -> str:
+        return self._find(key)[1]
 
     def __iter__(self) -> Iterator[str]:
         return (table_entry(line, self.path)[0] for _, line in self._lines())
@@ -117,6 +139,35 @@ class LineIndex(Mapping[str, str]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LineIndex, (self.path,)
+
+
+class Keys(Sequence[str]):
+    """Some of the keys of an index, in the order of its file, where they stay; `begins` says where their lines begin."""
+
+    def __init__(self, index: LineIndex, begins: array[int]) -> None:
+        self._index, self._begins = index, begins
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Keys: ...
+
+    def __getitem__(self, number: int | slice) -> str | Keys:
+        if isinstance(number, slice):
+            return Keys(self._index, self._begins[number])
+        return self._index._entry(self._begins[number])[0]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            begin = self._index._find(str(key))[0]
+        except KeyError:
+            return False
+        at = bisect_left(self._begins, begin)
+        return at < len(self._begins) and self._begins[at] == begin
 
 
 class _Items(ItemsView[str, str]):

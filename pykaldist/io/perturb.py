@@ -46,7 +46,7 @@ def perturb_speed(source: str | os.PathLike[str], target: str | os.PathLike[str]
                 volumes[f"{before}{recording}{behind}"] = f"{data.reco2vol[recording]:g}"
         for utt, speaker in data.utt2spk.items():
             copy = f"{before}{utt}{behind}"
-            utt2spk[copy], uniq[copy] = before + speaker, data.utt2uniq[utt]
+            utt2spk[copy], uniq[copy] = before + speaker, data.original(utt)
             if data.has("text"):
                 text[copy] = " ".join(data.text[utt])
             if utt in durations:

@@ -38,8 +38,8 @@ class RowWriter:
         self._parts.append(rows)
         if self.folder is not None and self.count > self.limit:
             if self._stream is None:
-                self._stream = _nameless(self.folder)
-            with _room(self.folder, sum(part.nbytes for part in self._parts)):
+                self._stream = nameless(self.folder)
+            with spacious(self.folder, sum(part.nbytes for part in self._parts)):
                 for part in self._parts:
                     self._stream.write(np.ascontiguousarray(part).data)
             self._parts = [np.zeros_like(rows[:0])]
@@ -48,7 +48,7 @@ class RowWriter:
         """All rows; nothing may be added any more."""
         if self._stream is None or self.folder is None:
             return np.concatenate(self._parts) if self._parts else np.zeros(0)
-        with _room(self.folder, 0):
+        with spacious(self.folder):
             self._stream.flush()
         return _mapped(self._stream, (self.count, *self._parts[0].shape[1:]), self._parts[0].dtype)
 
@@ -57,8 +57,8 @@ def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, fo
     """An array of zeros: in memory with up to `limit` rows, or without a folder; else in a nameless file in `folder`."""
     if folder is None or shape[0] <= limit:
         return np.zeros(shape, dtype)
-    stream, size = _nameless(folder), int(np.prod(shape)) * np.dtype(dtype).itemsize
-    with _room(folder, size):
+    stream, size = nameless(folder), int(np.prod(shape)) * np.dtype(dtype).itemsize
+    with spacious(folder, size):
         os.posix_fallocate(stream.fileno(), 0, size)  # so that a full disk is found here, not when a page is written
     return _mapped(stream, shape, np.dtype(dtype))
 
@@ -84,7 +84,8 @@ def _advise(array: np.ndarray, advice: int, around: int = mmap.PAGESIZE) -> None
         owner.madvise(advice, start, min(end + -end % around, len(owner)) - start)
 
 
-def _nameless(folder: Path) -> IO[bytes]:
+def nameless(folder: Path) -> IO[bytes]:
+    """A new file without a name, on the disk of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     return cast("IO[bytes]", tempfile.TemporaryFile(dir=folder))
 
@@ -97,7 +98,7 @@ def _mapped(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> np.nd
 
 
 @contextlib.contextmanager
-def _room(folder: Path, size: int) -> Iterator[None]:
+def spacious(folder: Path, size: int = 0) -> Iterator[None]:
     """Say in which folder there is no room for `size` more bytes, where there is none."""
     try:
         yield

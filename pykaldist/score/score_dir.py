@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -191,7 +191,7 @@ def _characters(sentences: Sentences, options: ScoreOptions) -> Sentences:
     return {utt: [char for word in words for char in ([word] if WHOLE.search(word) else word)] for utt, words in sentences.items()}
 
 
-def _write_details(folder: Path, point: Point, refs: Sentences, hyps: Sentences, utt2spk: dict[str, str], rate: str) -> None:
+def _write_details(folder: Path, point: Point, refs: Sentences, hyps: Sentences, utt2spk: Mapping[str, str], rate: str) -> None:
     write_text(folder / "lmwt", f"{point[0]}\n")
     write_text(folder / "wip", f"{point[1]}\n")
     alignments = {utt: align(refs[utt], hyp) for utt, hyp in hyps.items()}

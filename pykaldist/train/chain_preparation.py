@@ -181,9 +181,9 @@ class Preparation:
 
     def _parts(self) -> dict[str, list[str]]:
         """The utterances to train on, and those held out; perturbed copies of the latter are in neither."""
-        utts, uniq = self.data.utterances(), self.data.utt2uniq
+        utts = self.data.utterances()
         held = hold_out(self.data, held_out_percent(self.data, self.options.cv_utts), self.options.seed)
-        return {"train": [utt for utt in utts if uniq[utt] not in held], "dev": [utt for utt in utts if utt in held]}
+        return {"train": [utt for utt in utts if self.data.original(utt) not in held], "dev": [utt for utt in utts if utt in held]}
 
     def _pack(self, name: str, utts: list[str], num_pdfs: int) -> FrameStore:
         """Pack the features of utterances."""

@@ -23,6 +23,7 @@ from pykaldist.io.lang import SymbolTable
 from pykaldist.report.page.options import PageOptions
 from pykaldist.report.page.write import write_page
 from pykaldist.score.score_dir import ScoreOptions, score_dir
+from pykaldist.serve.recipe import graph_of
 
 sys.path.insert(0, os.fspath(Path(__file__).resolve().parent.parent))
 
@@ -37,7 +38,7 @@ def enlarge(recipe: Path, system: str, data: DataDir, copies: dict[str, str], fo
             (model / name).symlink_to((source.parent / name).resolve())
     lattices = dict(read_decode_dir(source))
     write_lattices(decode / "lat.1.gz", ((utt, lattices[one]) for utt, one in copies.items() if one in lattices))
-    graph = next(place for place in (source.parent / "graph", recipe / "exp/tri3/graph") if place.is_dir())
+    graph = graph_of(source.parent, None)
     record_decoding(decode, graph, model / "final.mdl")
     score_dir(data, SymbolTable.read(graph / "words.txt"), decode, ScoreOptions())
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Extras, FrameStore, pack
-from pykaldist.io.datadir import write_datadir
+from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.posteriors import Posterior
 
 FEATS = {"a": np.arange(24, dtype=np.float32).reshape(6, 4), "b": np.ones((9, 4), np.float32), "c": np.zeros((20, 4), np.float32)}
@@ -146,6 +149,35 @@ def test_a_small_file_is_compared_whenever_it_is_read(make_store, name):
         again = FrameStore(store.path)
         again.counts()
         again.statistics(0)
+
+
+def chosen_in_memory(data, percent, seed):
+    """The choice of `hold_out` by lists of all utterances."""
+    originals = {utt for utt in data.utt2spk if data.original(utt) == utt}
+    speakers = [kept for utts in data.spk2utt.values() if (kept := [utt for utt in utts if utt in originals])]
+    groups = speakers if len(speakers) >= 10 else [[utt] for utts in speakers for utt in utts]
+    random.Random(seed).shuffle(groups)
+    held = set()
+    for group in groups:
+        if len(held) + len(group) / 2 > percent / 100 * len(originals) and held:
+            break
+        held.update(group)
+    return held
+
+
+@given(st.lists(st.integers(0, 14), min_size=3, max_size=60), st.integers(0, 20), st.floats(1, 60), st.integers(0, 3), st.booleans())
+def test_what_is_held_out_is_that_of_lists(tmp_path, speakers, copies, percent, seed, sorted_by_speaker):
+    speakers = sorted(speakers) if sorted_by_speaker else speakers
+    utts = [f"u{number:02d}" for number in range(len(speakers))]
+    (tmp_path / "utt2spk").write_text("".join(f"{utt} s{spk:02d}\n" for utt, spk in zip(utts, speakers, strict=True)))
+    (tmp_path / "utt2uniq").write_text("".join(f"{utt} of-{utt}\n" for utt in utts[1:][:min(copies, len(utts) - 2)]))
+    data = DataDir(tmp_path)
+    expected = chosen_in_memory(data, percent, seed)
+    if len(expected) == sum(data.original(utt) == utt for utt in data.utt2spk):
+        with pytest.raises(UserError, match="leaves a set empty"):
+            hold_out(data, percent, seed)
+    else:
+        assert hold_out(data, percent, seed) == expected
 
 
 @pytest.mark.parametrize(("speakers", "whole"), [(12, True), (2, False)])

@@ -54,7 +54,7 @@ def test_copies_have_allowed_lengths_or_are_made_longer(data: DataDir, tmp_path:
         assert not between or marks == {"pv1-", "pv2-"} | ({"pv3-"} if min(abs(seconds - one) for one in durations) > 1e-3 else set())
         if between:
             assert found[f"pv1-u{number}"] <= 1 + (round(RATE * seconds) - WINDOW) // SHIFT <= found[f"pv2-u{number}"] + 1
-    assert made.utt2spk["pv1-u3"] == "pv1-s" and made.utt2uniq["pv2-u3"] == "u3" and made.text["pv1-u3"] == ["A", "B"]
+    assert made.utt2spk["pv1-u3"] == "pv1-s" and made.original("pv2-u3") == "u3" and made.text["pv1-u3"] == ["A", "B"]
 
 
 def test_without_speeds_there_is_one_copy(data: DataDir, tmp_path: Path) -> None:

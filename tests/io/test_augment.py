@@ -65,7 +65,7 @@ def test_names_say_what_they_are_copies_of(data: DataDir, tmp_path: Path, capsys
     assert "4 utterances" in capsys.readouterr().out
     made = DataDir(tmp_path / "new")
     made.validate()
-    assert made.utt2uniq["noisy-s2-r-u"] == "s2-r-u" and made.utt2spk["noisy-s2-r-u"] == "noisy-s2"
+    assert made.original("noisy-s2-r-u") == "s2-r-u" and made.utt2spk["noisy-s2-r-u"] == "noisy-s2"
     assert made.segments["noisy-s2-r-u"] == ("noisy-s2-r", 0.1, 0.4) and made.table("utt2dur")["noisy-s2-r-u"] == "0.3"
 
 

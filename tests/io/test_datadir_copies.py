@@ -51,7 +51,7 @@ def test_copies_get_new_names_and_keep_the_old_ones(data, tmp_path):
     (data.path / "stm").write_text("anything\n")
     out("copy_data_dir.sh", "--utt-prefix", "x-", "--spk-prefix=x-", "--utt-suffix", "-y", "data", "new", cwd=tmp_path)
     new = DataDir(tmp_path / "new")
-    assert new.utt2spk["x-ann-0-y"] == "x-ann" and new.utt2uniq["x-ann-0-y"] == "ann-0" and new.table("spk2gender")["x-ann"] == "f"
+    assert new.utt2spk["x-ann-0-y"] == "x-ann" and new.original("x-ann-0-y") == "ann-0" and new.table("spk2gender")["x-ann"] == "f"
     assert list(new.wav_scp) == list(new.utt2spk) == list(new.text) and (new.path / "stm").is_file()
     same = out("data/copy_data_dir.sh", "data", "same", cwd=tmp_path)
     assert same == "copy_data_dir.sh: 12 utterances of data in same\n"
@@ -115,7 +115,7 @@ def test_tables_that_some_lack_are_left_out_or_completed(data, tmp_path):
     made = DataDir(tmp_path / "all")
     made.validate()
     assert "left out utt2dur, which other does not have" in said and not made.has("utt2dur") and made.has("mine")
-    assert made.utt2uniq == {**dict.fromkeys(data.utt2spk, "one"), "dan-0": "dan-0", "dan-1": "dan-1"}
+    assert {utt: made.original(utt) for utt in made.utt2spk} == {**dict.fromkeys(data.utt2spk, "one"), "dan-0": "dan-0", "dan-1": "dan-1"}
     assert made.segments["ann-0"] == ("ann-0", 0, -1) and made.segments["dan-1"] == ("dan-1", 0, 1) and made.reco2speed == {"ann-0": 0.9}
     write_table(other.path / "utt2spk", {"ann-0": "dan", "dan-1": "dan"})
     clash = run("combine_data.sh", "all", "data", "other", cwd=tmp_path)
@@ -169,7 +169,7 @@ def test_speeds_one_at_a_time_and_with_a_prefix_for_all(data, tmp_path):
     assert {utt.partition("-")[0] for utt in DataDir(tmp_path / "sp").utt2spk} == {"sp0.9", "sp1.0", "sp1.1"}
     out("data/perturb_data_dir_speed_3way.sh", "--include-spk-prefix", "false", "data", "same", cwd=tmp_path)
     same = DataDir(tmp_path / "same")
-    assert list(same.spk2utt) == ["ann", "bob", "cid"] and same.utt2uniq["ann-0-sp1.1"] == "ann-0" and same.reco2speed["ann-0-sp1.1"] == 1.1
+    assert list(same.spk2utt) == ["ann", "bob", "cid"] and same.original("ann-0-sp1.1") == "ann-0" and same.reco2speed["ann-0-sp1.1"] == 1.1
     out("combine_data.sh", "both", "data", "slow", cwd=tmp_path)
     assert len(DataDir(tmp_path / "both").reco2speed) == 12
 

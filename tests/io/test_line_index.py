@@ -35,11 +35,35 @@ def test_it_is_the_dictionary(tmp_path, monkeypatch, table, block, ends):
     assert dict(pickle.loads(pickle.dumps(index))) == table
 
 
+@given(st.dictionaries(WORD, WORD, max_size=30), st.data())
+def test_chosen_keys_are_a_list_of_them(tmp_path, table, draw):
+    """Of any of a table's lines, and of any part of that list."""
+    index = LineIndex.of(table.items(), tmp_path, tmp_path / "origin")
+    assert dict(index) == table
+    wanted = draw.draw(st.sets(st.sampled_from(sorted(table)))) if table else set()
+    keys, expected = index.chosen(wanted.__contains__), [key for key in table if key in wanted]
+    assert [*keys] == expected and len(keys) == len(expected) and [keys[-1 - n] for n in range(len(keys))] == expected[::-1]
+    part = slice(draw.draw(st.integers(0, 5)), draw.draw(st.integers(0, 30)))
+    assert [*keys[part]] == expected[part]
+    for key in [*table, "not there"]:
+        assert (key in keys) == (key in wanted) and (key in keys[part]) == (key in expected[part])
+
+
+def test_entries_without_a_file_of_their_own(tmp_path):
+    """What is wrong with them is said of where they are from, and nothing is left in the folder."""
+    index = LineIndex.of([("a", "1"), ("b", "2 3")], tmp_path, tmp_path / "ali")
+    assert index["b"] == "2 3" and not [*tmp_path.iterdir()]
+    with pytest.raises(UserError, match="ali, line 3: a appears twice"):
+        LineIndex.of([("a", "1"), ("b", "2"), ("a", "3")], tmp_path, tmp_path / "ali")
+
+
 def test_keys_of_one_hash_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(line_index, "hash", len, raising=False)
     (tmp_path / "table").write_text("b 1\na 2\nlong 3\n")
     index = LineIndex(tmp_path / "table")
     assert dict(index) == {"b": "1", "a": "2", "long": "3"} and "c" not in index and "short" not in index
+    keys = index.chosen(lambda key: key != "a")
+    assert [key in keys for key in ("b", "a", "c", "long")] == [True, False, False, True]
     (tmp_path / "table").write_text("b 1\na 2\nc 3\nb 4\n")
     with pytest.raises(UserError, match="table, line 4: b appears twice; keep one"):
         LineIndex(tmp_path / "table")

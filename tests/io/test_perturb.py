@@ -41,11 +41,11 @@ def test_speed_changes_length_and_pitch(factor):
 def test_three_ways(data, tmp_path):
     made = perturb_speed(data.path, tmp_path / "sp")
     made.validate()
-    assert len(made.utt2spk) == 36 and made.utt2spk["sp0.9-s03-u"] == "sp0.9-s03" and made.utt2uniq["sp0.9-s03-u"] == "s03-u"
+    assert len(made.utt2spk) == 36 and made.utt2spk["sp0.9-s03-u"] == "sp0.9-s03" and made.original("sp0.9-s03-u") == "s03-u"
     found = dict(read_utterances(made, ["s03-u", "sp0.9-s03-u", "sp1.1-s03-u"], RATE))
     assert [round(pitch(a)) for a in found.values()] == [440, 396, 484]
     part = restrict(made, ["sp0.9-s03-u", "s04-u"], tmp_path / "part")
-    assert part.reco2speed == {"sp0.9-s03-u": 0.9} and part.utt2uniq["sp0.9-s03-u"] == "s03-u"
+    assert part.reco2speed == {"sp0.9-s03-u": 0.9} and part.original("sp0.9-s03-u") == "s03-u"
 
 
 def test_segments_keep_their_place(data, tmp_path):

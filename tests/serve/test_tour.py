@@ -96,10 +96,10 @@ def test_recipes_that_were_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_strategies_train_side_by_side(recipe: Path, make_store, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tour, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(tour, "LOOK_EVERY", 0.01)
     monkeypatch.setattr(tour, "UNITS", 16)
     make_store([50] * 4, seed=2, name="dev")
-    store = make_store([50] * 200, name="train").path.parent
+    store = make_store([50] * 1000, name="train").path.parent  # a training that is seen while it runs
     (recipe / "exp/dnn/store").symlink_to(store)
     made = taken(recipe, said, monkeypatch)
     made.train()

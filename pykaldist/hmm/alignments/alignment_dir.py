@@ -15,7 +15,7 @@ import dataclasses
 import os
 import zlib
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.line_index import LineIndex
 from pykaldist.io.schema import read_json
 from pykaldist.io.scratch import RowWriter, release
-from pykaldist.io.tables import read_int_vectors, read_lines, write_int_vectors
+from pykaldist.io.tables import read_int_vectors, write_int_vectors
 
 PathLike = str | os.PathLike[str]
 
@@ -58,24 +59,30 @@ class Imported:
 class Labels(Mapping[str, np.ndarray]):
     """The labels of utterances in one array, which may be one of io/scratch.py.
 
-    Utterance number n = `numbers[utt]` has the rows `offsets[n]:offsets[n + 1]`.
+    Utterance number n = `int(numbers[utt])` has the rows `offsets[n]:offsets[n + 1]`.
     """
 
-    def __init__(self, numbers: dict[str, int], offsets: Sequence[int] | np.ndarray, labels: np.ndarray) -> None:
+    def __init__(self, numbers: Mapping[str, int] | Mapping[str, str], offsets: Sequence[int] | np.ndarray, labels: np.ndarray) -> None:
         self._numbers, self._offsets, self._labels = numbers, offsets, labels
 
     @classmethod
-    def read(cls, items: Iterable[tuple[str, np.ndarray]], scratch: Path) -> Labels:
-        """Read labels; many of them lie in a nameless file in the folder `scratch`."""
-        rows, numbers, ends = RowWriter(_IN_MEMORY, scratch), dict[str, int](), array("q", [0])
-        for number, (utt, labels) in enumerate(items):
-            numbers[utt] = number
-            rows.append(labels)
-            ends.append(rows.count)
-        return cls(numbers, ends, rows.array())
+    def read(cls, items: Iterable[tuple[str, np.ndarray]], scratch: Path, origin: Path) -> Labels:
+        """Read the labels of `origin`; names, and many labels, lie in nameless files in the folder `scratch`.
+
+        Raises UserError where an utterance is there twice.
+        """
+        rows, ends = RowWriter(_IN_MEMORY, scratch), array("q", [0])
+
+        def numbers() -> Iterator[tuple[str, str]]:
+            for number, (utt, labels) in enumerate(items):
+                rows.append(labels)
+                ends.append(rows.count)
+                yield utt, str(number)
+
+        return cls(LineIndex.of(numbers(), scratch, origin), ends, rows.array())
 
     def __getitem__(self, utt: str) -> np.ndarray:
-        number = self._numbers[utt]
+        number = int(self._numbers[utt])
         mine = self._labels[self._offsets[number]:self._offsets[number + 1]]
         copy = mine.copy()
         release(mine)
@@ -94,12 +101,12 @@ class Labels(Mapping[str, np.ndarray]):
 class AlignmentDir:
     """A directory of alignments; archives are read when first asked for, and many labels kept in a nameless file in `scratch`, if given.
 
-    `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. `only`: the utterances that are kept of
-    those in the archives; all without. Raises UserError where the directory holds no alignments, or archives and model are of different
+    `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. `only`: whether an utterance of the
+    archives is kept; all are without. Raises UserError where the directory holds no alignments, or archives and model are of different
     systems.
     """
 
-    def __init__(self, path: PathLike, scratch: Path | None = None, only: Collection[str] | None = None) -> None:
+    def __init__(self, path: PathLike, scratch: Path | None = None, only: Callable[[str], bool] | None = None) -> None:
         self.path, self.scratch, self.only = Path(path), scratch, only
         provenance.check(path)
         self._labels: Mapping[str, np.ndarray] | None = None
@@ -133,10 +140,10 @@ class AlignmentDir:
         path = self.path / TEXTS
         if not path.is_file() or not data.has("text"):
             return
-        aligned, found = dict(line.split(maxsplit=1) for line in read_lines(path) if " " in line), _text_sums(data)
-        if other := [utt for utt in found if aligned.get(utt, found[utt]) != found[utt]]:
-            raise UserError(f"{data.path}/text, {other[0]}: {len(other)} of {len(found)} transcripts are not those that {self.path} has "
-                            f"aligned; align this data ({ALIGNING}), or remove {path} if its audio is the same.")
+        aligned = LineIndex(path)
+        if other := [utt for utt, crc in _text_sums(data) if aligned.get(utt, crc) != crc]:
+            raise UserError(f"{data.path}/text, {other[0]}: {len(other)} of {len(data.text)} transcripts are not those that {self.path} "
+                            f"has aligned; align this data ({ALIGNING}), or remove {path} if its audio is the same.")
 
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
         """Read all archives, one utterance after the other: (utterance, labels)."""
@@ -147,8 +154,8 @@ class AlignmentDir:
     def labels(self) -> Mapping[str, np.ndarray]:
         """Utterance -> transition_ids where `has_transition_ids`, else pdfs (int32, one a frame)."""
         if self._labels is None:
-            items = ((utt, labels) for utt, labels in self.items() if self.only is None or utt in self.only)
-            self._labels = dict(items) if self.scratch is None else Labels.read(items, self.scratch)
+            items = ((utt, labels) for utt, labels in self.items() if self.only is None or self.only(utt))
+            self._labels = dict(items) if self.scratch is None else Labels.read(items, self.scratch, self.path)
         return self._labels
 
     def pdfs(self, utt: str) -> np.ndarray | None:
@@ -217,15 +224,15 @@ def record(path: Path, made_by: str, data: DataDir | None = None) -> None:
     """Leave in a finished directory which features and transcripts it was made of, and which of its files belong together."""
     (path / TEXTS).unlink(missing_ok=True)
     if data is not None and data.has("text"):
-        write_text(path / TEXTS, "".join(f"{utt} {crc}\n" for utt, crc in _text_sums(data).items()))
+        write_text(path / TEXTS, "".join(f"{utt} {crc}\n" for utt, crc in _text_sums(data)))
     own = [*FILES, *(found.name for found in (*archives(path, "ali"), *archives(path, "ali_pdf"), *of_speakers(path)))]
     inputs = [] if data is None else provenance.of_archives(data.feats.archives())
     provenance.record(path, made_by, inputs, [name for name in own if name not in ("resume.npz", TEXTS, provenance.FILE)])
 
 
-def _text_sums(data: DataDir) -> dict[str, str]:
-    """Utterance -> CRC-32 of its transcript."""
-    return {utt: f"{zlib.crc32(' '.join(words).encode()):08x}" for utt, words in data.text.items()}
+def _text_sums(data: DataDir) -> Iterator[tuple[str, str]]:
+    """Iterate over the utterances, each with the CRC-32 of its transcript."""
+    return ((utt, f"{zlib.crc32(' '.join(words).encode()):08x}") for utt, words in data.text.items())
 
 
 def silence_pdfs(model: TransitionModel, silence_phones: list[int]) -> np.ndarray:

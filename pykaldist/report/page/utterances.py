@@ -43,11 +43,11 @@ class TestSet:
     def utts(self) -> list[str]:
         return list(self.references)
 
-    def maps(self) -> dict[str, dict[str, str]]:
+    def maps(self) -> dict[str, Mapping[str, str]]:
         """The groups that utterances belong to, by name: speakers, and what the data directory's `utt2*` and `spk2*` say."""
         if self.data is None:
             return {}
-        found = {"speaker": self.data.utt2spk}
+        found: dict[str, Mapping[str, str]] = {"speaker": self.data.utt2spk}
         for path in sorted(self.data.path.glob("utt2*")):
             if path.name not in (*NUMBERS, "utt2spk"):
                 found[path.name.removeprefix("utt2")] = self.data.table(path.name)
