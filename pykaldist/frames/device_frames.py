@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
-from pykaldist.io.scratch import prefetch
+from pykaldist.io.scratch import prefetch, release
 
 CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
 READ_TOGETHER = 1 << 15  # bytes of a run of frames that are worth a request of their own
@@ -98,11 +98,14 @@ class DeviceFrames:
             piece = placed[first : first + step]
             host = piece if self._device.type == "cpu" else torch.empty_like(piece, device="cpu")
             target, slices = host.numpy(), list(self._runs.of_rows(first, first + len(piece)).slices(self._store.runs))
-            for _, here in slices if isinstance(array, np.ndarray) else ():
-                if (here.stop - here.start) * array[:1].nbytes >= READ_TOGETHER:
-                    prefetch(array[here])  # all of them are asked for at once: page by page, a disk would wait for the next request
+            long = [array[here] for _, here in slices if (here.stop - here.start) * array[:1].nbytes >= READ_TOGETHER] \
+                if isinstance(array, np.ndarray) else []
+            for part in long:
+                prefetch(part)  # all of them are asked for at once: page by page, a disk would wait for the next request
             for there, here in slices:
                 target[there.start - first : there.stop - first] = array[here]
+            for part in long:
+                release(part)  # the page cache keeps what it has room for, and this process does not grow by the store
             if host is not piece:
                 piece.copy_(_sendable(host, self._device), non_blocking=True)
         return placed

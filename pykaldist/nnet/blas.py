@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-import scipy.linalg.cython_blas as blas
 import torch
 from torch import Tensor
 
@@ -20,6 +19,8 @@ _SCALARS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 @cache
 def _routine(dtype: torch.dtype) -> Callable[..., None]:
     """The BLAS routine sgemm or dgemm, as a function that lets other threads run."""
+    import scipy.linalg.cython_blas as blas  # not loaded where nobody asks for the mode: a third of a second
+
     capsule = blas.__pyx_capi__["sgemm" if dtype == torch.float32 else "dgemm"]
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from pykaldist.frames.ahead import ahead
 from pykaldist.frames.block_sampler import BlockSampler
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.shards import combine
+from pykaldist.frames.store import FrameStore
 
 CPU = torch.device("cpu")
 
@@ -136,3 +139,25 @@ def test_the_next_result_is_made_while_one_is_used():
     with pytest.raises(ZeroDivisionError):
         next(broken)
     assert list(ahead([])) == []
+
+
+def resident(path: Path) -> int:
+    """The bytes of a mapped file that this process has in memory."""
+    total, of_file = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            of_file = line.endswith(str(path))
+        elif of_file and line.startswith("Rss:"):
+            total += 1024 * int(line.split()[1])
+    return total
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_store_does_not_stay_in_memory(make_store, tmp_path, sharded):
+    """Only what a group needs is in memory as long as it is read: not the pages of all groups before."""
+    stores = [make_store([2000] * 20, dim=100, name=name, utt=name) for name in ("one", "two")[:1 + sharded]]  # 16 MB each
+    if sharded:
+        combine(tmp_path / "both", [store.path for store in stores])
+    store = FrameStore(tmp_path / "both") if sharded else stores[0]
+    seen = [sum(resident(one.path / "feats.bin") for one in stores) for _ in make(store, 4000, 1000, 256).epoch(0)]
+    assert len(seen) > 100 and max(seen) < 0.5 * store.feats.nbytes, f"{max(seen)} of {store.feats.nbytes} bytes"
