@@ -272,8 +272,10 @@ def write_table(path: Path, table: Mapping[str, str]) -> None:
     for key, value in table.items():
         if "\n" in key or "\n" in value:
             raise UserError(f"{path}, {key!r}: {value!r} has the end of a line in it; rename the file, or correct the entry.")
+    in_order = all(before <= after for before, after in itertools.pairwise(table))
     with atomic_open(path) as stream:
-        stream.writelines(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table))
+        entries = table.items() if in_order else ((key, table[key]) for key in sorted(table))
+        stream.writelines(f"{key} {value}".rstrip() + "\n" for key, value in entries)
 
 
 def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[str, str] | None, utt2spk: Mapping[str, str],

@@ -54,9 +54,12 @@ class LineIndex(Mapping[str, str]):
                 check(key, value)
             hashes.append(hash(key))
             starts.append(start)
-        order = np.argsort(np.frombuffer(hashes, np.int64), kind="stable") if hashes else np.zeros(0, np.int64)
-        self._hashes, self._starts = (_in_order(values, order) for values in (hashes, starts))
-        found = np.frombuffer(self._hashes, np.int64) if hashes else order
+        self._hashes, self._starts = hashes, starts  # arrays, whose items are Python's own numbers: bisection is fastest among these
+        if not hashes:
+            return
+        found, order = np.frombuffer(hashes, np.int64), np.argsort(np.frombuffer(hashes, np.int64), kind="stable")
+        for values in (found, np.frombuffer(starts, np.int64)):
+            values[:] = values[order]
         if (found[1:] == found[:-1]).any():
             self._check_keys()
 
@@ -182,11 +185,6 @@ class _Values(ValuesView[str]):
 
     def __iter__(self) -> Iterator[str]:
         return (table_entry(line, self._mapping.path)[1] for _, line in self._mapping._lines())
-
-
-def _in_order(values: array[int], order: np.ndarray) -> array[int]:
-    """The values in another order: an array whose items are Python's own numbers, among which bisection is fastest."""
-    return array("q", np.frombuffer(values, np.int64)[order].tobytes()) if values else values
 
 
 def _regular(stream: IO[bytes]) -> IO[bytes]:

@@ -114,11 +114,11 @@ class SumsWriter:
     """Collects the checksums of an archive that is being written; `write` leaves them beside it."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int]] = []
+        self._rows = bytearray()
 
     def add(self, offset: int, content: bytes) -> None:
         """Note an entry whose value begins at `offset`."""
-        self._rows.append((offset, len(content), zlib.crc32(content)))
+        self._rows += _ROW.pack(offset, len(content), zlib.crc32(content))
 
     def write(self, archive: str | os.PathLike[str]) -> None:
         """Write the file beside the archive."""
@@ -126,4 +126,4 @@ class SumsWriter:
 
         from pykaldist.io.npy import save_array
 
-        save_array(sums_path(archive), np.array(self._rows, COLUMNS))
+        save_array(sums_path(archive), np.frombuffer(self._rows, COLUMNS))

@@ -21,7 +21,7 @@ import numpy as np
 
 from pykaldist.errors import AGAIN, FEATURES, UserError, named, quoted, to_utf8
 from pykaldist.io.archive import read_value
-from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.atomic import atomic_open
 from pykaldist.io.compressed import compressed
 from pykaldist.io.entries import DAMAGE, cut, location, read_entries, reason
 from pykaldist.io.line_index import LineIndex, table_entry
@@ -167,19 +167,21 @@ class MatrixWriter:
     def __init__(self, ark: str | os.PathLike[str], scp: str | os.PathLike[str], compression_method: int = 0) -> None:
         self.ark, self.scp = Path(os.path.abspath(ark)), Path(scp)
         self.compression_method = compression_method
-        self._lines: list[str] = []
         self._sums = SumsWriter()
 
     def __enter__(self) -> MatrixWriter:
-        self._context = atomic_open(self.ark, "wb")
-        self._stream = self._context.__enter__()
+        with contextlib.ExitStack() as files:
+            self._index = files.enter_context(atomic_open(self.scp))
+            files.push(self._write_sums)  # between: the archive gets its name first, and the index last
+            self._stream = files.enter_context(atomic_open(self.ark, "wb"))
+            self._files = files.pop_all()
         return self
 
     def write(self, key: str, matrix: np.ndarray) -> None:
         """Append one entry; float64 stays float64."""
         self._stream.write(key.encode("utf-8") + b" ")
         offset, content = self._stream.tell(), io.BytesIO()
-        self._lines.append(f"{key} {self.ark}:{offset}\n")
+        self._index.write(f"{key} {self.ark}:{offset}\n")
         write_matrix(content, matrix, self.compression_method)
         self._sums.add(offset, content.getvalue())
         self._stream.write(content.getbuffer())
@@ -187,11 +189,11 @@ class MatrixWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         if kind is None:
             forget_sums(self.ark)
-        result = self._context.__exit__(kind, error, trace)
+        return self._files.__exit__(kind, error, trace)
+
+    def _write_sums(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self._sums.write(self.ark)
-            write_text(self.scp, "".join(self._lines))
-        return result
 
 
 def write_matrix(stream: IO[bytes], matrix: np.ndarray, compression_method: int = 0) -> None:

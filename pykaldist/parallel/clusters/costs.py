@@ -53,7 +53,7 @@ def expected_maximum(workers: int) -> float:
     if workers == 1:
         return 0.0
     x = np.linspace(0.0, 10.0, 20001)
-    above = np.array([math.erfc(value / math.sqrt(2.0)) / 2.0 for value in x.tolist()])  # 1 - Phi(x); scipy.stats would take a second to load
+    above = np.array([math.erfc(value / math.sqrt(2.0)) / 2.0 for value in x.tolist()])  # 1 - Phi(x); scipy.stats takes a second to load
     return float(np.trapezoid(1.0 - (1.0 - above) ** workers - above**workers, x))
 
 
