@@ -246,8 +246,8 @@ def make_text(path: Path, words: list[str], length: int) -> None:
 
 
 def exponent(sizes: list[float], values: list[float]) -> float | None:
-    """The exponent p of the power law values ~ sizes^p that fits best; None where there is nothing to fit."""
-    if len(sizes) < 2 or min(values) <= 0:
+    """The exponent p of the power law values ~ sizes^p that fits best; None where there are not two sizes."""
+    if len(set(sizes)) < 2 or min(values) <= 0:
         return None
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
@@ -421,6 +421,7 @@ class Scale:
         plt = pyplot(path)
         figure, axes = plt.subplots(1, 2, figsize=(12, 5.5))
         for axis, name, text in zip(axes, ("memory", "cpu"), ("peak memory of all processes, MB", "CPU, s"), strict=True):
+            axis.set_prop_cycle(color=plt.cm.tab20.colors)  # the usual colours are ten
             for stage, rows in self.rows.items():
                 points = sorted((size, getattr(usage, name)) for size, unit, usage in rows if unit == "h")
                 if len({size for size, _ in points}) > 1:
