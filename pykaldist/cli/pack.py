@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -137,9 +137,7 @@ def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline) -
     if args.cv_ali and not (args.cv_data and args.ali):
         raise UserError(f"--cv-ali {args.cv_ali} is the alignment of --cv-data, beside that of <data>; give all of them, or leave it out.")
     chosen = {name: (of, _share(utts, args)) for name, (of, utts) in _chosen(args, data).items()}
-
-    def wanted(utt: str) -> bool:
-        return any(utt in utts for _, utts in chosen.values())
+    wanted = _in_any(utts for _, utts in chosen.values())
 
     def alignment(path: Path | None, of: DataDir) -> AlignmentDir | Unlabelled:
         return AlignmentDir(path, args.store, wanted) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), None, args.num_pdfs or 1)
@@ -179,6 +177,12 @@ def _share(utts: Keys, args: argparse.Namespace) -> Keys:
     if not args.job:
         return utts
     return utts[len(utts) * (args.job - 1) // args.nj : len(utts) * args.job // args.nj]
+
+
+def _in_any(lists: Iterable[Keys]) -> Callable[[str], bool]:
+    """A function that says whether an utterance is in one of the lists."""
+    together = list(lists)
+    return lambda utt: any(utt in utts for utts in together)
 
 
 def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
@@ -305,11 +309,7 @@ class _Packing:
 
     def _extras(self) -> Extras:
         """What is packed beside features and pdfs."""
-        args = self.args
-
-        def wanted(utt: str) -> bool:
-            return any(utt in part.utts for part in self.parts.values())
-
+        args, wanted = self.args, _in_any(part.utts for part in self.parts.values())
         posteriors, most = _posteriors(args.posteriors, wanted) if args.posteriors else (None, 0)
         extras = Extras(_table(args.frame_weights, wanted), posteriors, _table(args.target_feats, wanted), args.max_posteriors,
                         most_posteriors=most)

@@ -19,7 +19,7 @@ from pykaldist.decode.posteriors import lattice_posteriors
 from pykaldist.decode.rescore import check_lattice, check_utterance
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
-from pykaldist.hmm.adaptation.fmllr import FmllrOptions, compose, estimate_speakers, identity
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, compose, estimate_speakers, identity, speaker_rows
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.model_files import read_model
@@ -55,10 +55,7 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
         check_lattice(lattice, len(matrices[numbers[utt]]), model.num_transition_ids, f"{lattices}, {utt}")
         frame, tid, posterior = lattice_posteriors(determinize(lattice, acwt, beam) if beam else lattice, acwt)
         found.append((frame + offsets[numbers[utt]], tid, posterior))
-    spoken: dict[str, list[np.ndarray]] = {}
-    for number, utt in enumerate(utts):
-        spoken.setdefault(data.utt2spk[utt], []).append(np.arange(offsets[number], offsets[number + 1]))
-    rows = {speaker: np.concatenate(those) for speaker, those in spoken.items()}
+    rows = speaker_rows(utts, offsets, data.utt2spk)
     if not found:
         return {speaker: identity(gmm.dim) for speaker in rows}, f"{len(rows)} speakers, no lattices"
     frame, tid, posterior = (np.concatenate(column) for column in zip(*found, strict=True))

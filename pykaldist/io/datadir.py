@@ -51,20 +51,20 @@ class Transcripts(Mapping[str, list[str]]):
         return len(self._lines)
 
     def items(self) -> ItemsView[str, list[str]]:
-        return _Spoken(self)
+        return _TranscriptItems(self)
 
     def values(self) -> ValuesView[list[str]]:
-        return _Words(self)
+        return _TranscriptValues(self)
 
 
-class _Spoken(ItemsView[str, list[str]]):
+class _TranscriptItems(ItemsView[str, list[str]]):
     _mapping: Transcripts
 
     def __iter__(self) -> Iterator[tuple[str, list[str]]]:
         return ((utt, line.split()) for utt, line in self._mapping._lines.items())
 
 
-class _Words(ValuesView[list[str]]):
+class _TranscriptValues(ValuesView[list[str]]):
     _mapping: Transcripts
 
     def __iter__(self) -> Iterator[list[str]]:

@@ -21,7 +21,7 @@ from typing import IO, Any, overload
 import numpy as np
 
 from pykaldist.errors import UserError, named, to_utf8
-from pykaldist.io.scratch import nameless, spacious
+from pykaldist.io.scratch import explain_full_disk, nameless
 
 BLOCK = 1 << 18  # bytes that are read together
 LINE = 256  # bytes that are read of a line at first
@@ -68,9 +68,9 @@ class LineIndex(Mapping[str, str]):
         """An index of entries, which lie in a nameless file in `folder`; what is wrong with them is said of `origin`."""
         stream = nameless(folder)
         for key, value in entries:
-            with spacious(folder):
+            with explain_full_disk(folder):
                 stream.write(f"{key} {value}\n".encode())
-        with spacious(folder):
+        with explain_full_disk(folder):
             stream.flush()
         return cls(origin, stream=stream)
 

@@ -39,7 +39,7 @@ class RowWriter:
         if self.folder is not None and self.count > self.limit:
             if self._stream is None:
                 self._stream = nameless(self.folder)
-            with spacious(self.folder, sum(part.nbytes for part in self._parts)):
+            with explain_full_disk(self.folder, sum(part.nbytes for part in self._parts)):
                 for part in self._parts:
                     self._stream.write(np.ascontiguousarray(part).data)
             self._parts = [np.zeros_like(rows[:0])]
@@ -48,7 +48,7 @@ class RowWriter:
         """All rows; nothing may be added any more."""
         if self._stream is None or self.folder is None:
             return np.concatenate(self._parts) if self._parts else np.zeros(0)
-        with spacious(self.folder):
+        with explain_full_disk(self.folder):
             self._stream.flush()
         return _mapped(self._stream, (self.count, *self._parts[0].shape[1:]), self._parts[0].dtype)
 
@@ -58,7 +58,7 @@ def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, fo
     if folder is None or shape[0] <= limit:
         return np.zeros(shape, dtype)
     stream, size = nameless(folder), int(np.prod(shape)) * np.dtype(dtype).itemsize
-    with spacious(folder, size):
+    with explain_full_disk(folder, size):
         os.posix_fallocate(stream.fileno(), 0, size)  # so that a full disk is found here, not when a page is written
     return _mapped(stream, shape, np.dtype(dtype))
 
@@ -98,7 +98,7 @@ def _mapped(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> np.nd
 
 
 @contextlib.contextmanager
-def spacious(folder: Path, size: int = 0) -> Iterator[None]:
+def explain_full_disk(folder: Path, size: int = 0) -> Iterator[None]:
     """Say in which folder there is no room for `size` more bytes, where there is none."""
     try:
         yield

@@ -181,6 +181,14 @@ def estimate_parts(parts: Iterable[SpeakerSums], options: FmllrOptions) -> tuple
     return transforms, gain / max(1.0, weight)
 
 
+def speaker_rows(utts: Sequence[str], offsets: np.ndarray, utt2spk: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The rows of each speaker in a matrix of features whose rows `offsets[n]:offsets[n + 1]` are utterance n's, in this order."""
+    parts: dict[str, list[np.ndarray]] = {}
+    for number, utt in enumerate(utts):
+        parts.setdefault(utt2spk[utt], []).append(np.arange(offsets[number], offsets[number + 1]))
+    return {speaker: np.concatenate(rows) for speaker, rows in parts.items()}
+
+
 def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray], options: FmllrOptions,
                       engine: Engine | None = None) -> tuple[dict[str, np.ndarray], float]:
     """Estimate a transform for each speaker; returns them, and what they raise the log-likelihood by, a frame (of weight 1).

@@ -21,6 +21,7 @@ from pykaldist.hmm.adaptation.fmllr import (
     NO_SPEECH,
     FmllrOptions,
     expected_aligned,
+    speaker_rows,
     speech_weights,
     transformed,
 )
@@ -46,7 +47,7 @@ from pykaldist.hmm.training.experiment import (
 from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.quick import QuickOptions, train_quick
-from pykaldist.hmm.training.sat import SatOptions, Transforms, adapted, estimate_aligned, speaker_rows, train_sat, unadapted_twin
+from pykaldist.hmm.training.sat import SatOptions, Transforms, adapted, estimate_aligned, train_sat, unadapted_twin
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
@@ -206,7 +207,7 @@ def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLik
     tids, model = read_start(exp, lang, corpus)
     gmm = read_model(exp / "final.mdl")[1]
     check_dim(gmm.dim, corpus.feats, str(data.path), exp / "final.mdl")
-    speakers, feats = speaker_rows(corpus, data.utt2spk), corpus.feats
+    speakers, feats = speaker_rows(corpus.utts, corpus.offsets, data.utt2spk), corpus.feats
     if any(exp.glob("trans.*")):
         feats = transformed(feats, speakers, _read_transforms(exp, data))
     weights = speech_weights(tids, model, lang.silence_phones, silence_weight)

@@ -21,6 +21,7 @@ from pykaldist.hmm.adaptation.fmllr import (
     compose,
     estimate_parts,
     expected_aligned,
+    speaker_rows,
     speech_weights,
     transformed,
 )
@@ -79,14 +80,6 @@ class Fmllr:
         return list(dict.fromkeys(self.utt2spk[utt] for utt in self.corpus.utts))
 
 
-def speaker_rows(corpus: Corpus, utt2spk: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The rows of `corpus.feats` that each speaker has, in the order of the utterances."""
-    parts: dict[str, list[np.ndarray]] = {}
-    for number, utt in enumerate(corpus.utts):
-        parts.setdefault(utt2spk[utt], []).append(np.arange(corpus.offsets[number], corpus.offsets[number + 1]))
-    return {speaker: np.concatenate(mine) for speaker, mine in parts.items()}
-
-
 def estimate_aligned(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
                      silence_phones: Sequence[int], options: FmllrOptions, engine: Engine | None = None,
                      target: AmDiagGmm | None = None) -> tuple[Transforms, float]:
@@ -116,7 +109,8 @@ def _speaker_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm
                   ended: set[str]) -> SpeakerSums:
     weights = speech_weights(tids, model, silence_phones, options.silence_weight)
     expected = expected_aligned(gmm, part.feats, tids, weights, model, engine, target)
-    return SpeakerSums.of_frames(part.feats, expected, weights, speaker_rows(part, utt2spk), begun, ended, options, engine)
+    rows = speaker_rows(part.utts, part.offsets, utt2spk)
+    return SpeakerSums.of_frames(part.feats, expected, weights, rows, begun, ended, options, engine)
 
 
 def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Transforms, engine: Engine | None = None) -> np.ndarray:
@@ -132,7 +126,7 @@ def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Transforms, 
 
 @block_task(outputs=1)
 def _adapt(part: Corpus, engine: Engine, result: np.ndarray, utt2spk: dict[str, str], transforms: Transforms) -> None:
-    result[:] = transformed(part.feats, speaker_rows(part, utt2spk), transforms)
+    result[:] = transformed(part.feats, speaker_rows(part.utts, part.offsets, utt2spk), transforms)
 
 
 def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: np.ndarray, old: TransitionModel, start: Transforms,
