@@ -6,8 +6,9 @@
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
 align the copies, so that a stage is measured without those before it; pack takes copies of its alignment. make_mfcc reads joined
-recordings. mkgraph and train_lm have sizes of their own: texts of so many thousand words (--lm-kwords) over a lexicon of random
-pronunciations (--vocabulary); validate and fix are of data directories of so many thousand utterances without features (--kutts).
+recordings. Language models (train_lm, format_lm, const_arpa) and mkgraph have sizes of their own: texts of so many thousand words
+(--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of data directories of so many thousand
+utterances without features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
 speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
@@ -373,10 +374,10 @@ class Scale:
             shutil.rmtree(work)
 
     def language(self, kwords: float) -> None:
-        """train_lm by its n-grams, mkgraph by the arcs of its graph, for a text of `kwords` thousand words."""
+        """Language models' stages by n-grams, mkgraph by the arcs of its graph, for a text of `kwords` thousand words."""
         from pykaldist.io.fst import Fst
 
-        work = self.work / f"{kwords:g}k"
+        stages, work = set(self.args.stages), self.work / f"{kwords:g}k"
         work.mkdir()
         words = make_lexicon(self.recipe, work / "dict", self.args.vocabulary)
         make_text(work / "text", words, round(1000 * kwords))
@@ -384,13 +385,19 @@ class Scale:
                         work / "lm.arpa")
         with (work / "lm.arpa").open(encoding="utf-8") as stream:
             head = [line for line, _ in zip(stream, range(8), strict=False)]
-        self.add("train_lm", sum(int(line.split("=")[1]) for line in head if line.startswith("ngram ")) / 1e6, "M n-grams", usage)
-        if "mkgraph" in self.args.stages:
+        millions = sum(int(line.split("=")[1]) for line in head if line.startswith("ngram ")) / 1e6
+        self.add("train_lm", millions, "M n-grams", usage)
+        if stages & {"format_lm", "const_arpa", "mkgraph"}:
             phones = self.recipe / "data/lang/phones.txt"
             measure(["utils/prepare_lang.sh", "--phone-symbol-table", phones, work / "dict", "<UNK>", work / "tmp", work / "lang"],
                     self.work, work / "lang")
-            measure(["utils/format_lm.sh", work / "lang", work / "lm.arpa", work / "dict/lexicon.txt", work / "lang_test"], self.work,
-                    work / "lang_test")
+        for name, wanted, out, command in (
+                ("format_lm", {"format_lm", "mkgraph"}, "lang_test", ["utils/format_lm.sh", work / "lang", work / "lm.arpa",
+                                                                      work / "dict/lexicon.txt"]),
+                ("const_arpa", {"const_arpa"}, "lang_carpa", ["utils/build_const_arpa_lm.sh", work / "lm.arpa", work / "lang"])):
+            if stages & wanted:
+                self.add(name, millions, "M n-grams", measure([*command, work / out], self.work, work / out))
+        if "mkgraph" in stages:
             usage = measure(["utils/mkgraph.sh", work / "lang_test", self.recipe / "exp/tri1", work / "graph"], self.work, work / "graph")
             self.add("mkgraph", Fst.read(work / "graph/HCLG.fst").num_arcs / 1e6, "M arcs", usage)
         if not self.args.keep:
@@ -434,8 +441,9 @@ class Scale:
 
 
 NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda"}
+LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "pack", "train_lm", "mkgraph", "validate", "fix")
+          "align_fmllr", "pack", "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
@@ -443,7 +451,7 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, default=ROOT / "egs/an4/s5", help="recipe that has run (default: egs/an4/s5)")
     parser.add_argument("--hours", type=float, nargs="+", default=[0.2, 1.0], help="hours of speech (default: 0.2 1)")
     parser.add_argument("--lm-kwords", type=float, nargs="+", default=[20.0, 100.0], help="thousands of words of text (default: 20 100)")
-    parser.add_argument("--vocabulary", type=int, default=5000, help="words of the lexicon for mkgraph and train_lm (default: 5000)")
+    parser.add_argument("--vocabulary", type=int, default=5000, help="words of the lexicon for mkgraph and language models (default: 5000)")
     parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
     parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to measure (default: all)")
@@ -470,13 +478,13 @@ def main() -> None:
         for hours in args.hours:
             if args.end_to_end:
                 scale.end_to_end(hours)
-            elif set(args.stages) - {"train_lm", "mkgraph", "validate", "fix"}:
+            elif set(args.stages) - LANGUAGE - TABLES:
                 scale.hours(hours)
         for kwords in args.lm_kwords:
-            if {"train_lm", "mkgraph"} & set(args.stages) and not args.end_to_end:
+            if LANGUAGE & set(args.stages) and not args.end_to_end:
                 scale.language(kwords)
         for kutts in args.kutts:
-            if {"validate", "fix"} & set(args.stages) and not args.end_to_end:
+            if TABLES & set(args.stages) and not args.end_to_end:
                 scale.tables(kutts)
         scale.exponents()
         if args.plot:

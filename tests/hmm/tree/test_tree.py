@@ -79,9 +79,10 @@ def trees(draw: st.DrawFn, depth: int = 3) -> EventMap | None:
     return Table(key, tuple(draw(st.lists(below, max_size=5))))
 
 
-@given(trees(), st.lists(st.tuples(*3 * [st.integers(0, 4)]), max_size=20), st.integers(0, 2))
-def test_answers_for_many_windows_are_those_for_each(to_pdf: EventMap | None, windows: list[tuple[int, ...]], pdf_class: int) -> None:
-    tree = ContextDependency(3, 1, to_pdf or Constant(0))
+@given(trees(), st.lists(st.tuples(*3 * [st.integers(0, 4)]), max_size=20), st.integers(0, 2), st.sampled_from([1, 40]))
+def test_answers_for_many_windows_are_those_for_each(to_pdf: EventMap | None, windows: list[tuple[int, ...]], pdf_class: int,
+                                                     times: int) -> None:
+    tree, windows = ContextDependency(3, 1, to_pdf or Constant(0)), windows * times
     rows = np.array(windows, np.int64).reshape(-1, 3)
     try:
         expected = [tree.compute(window, pdf_class) for window in windows]
