@@ -124,6 +124,7 @@ def _lattices() -> None:
 
 def _network() -> None:
     _verb("pack --cv-percent 20 data mono_ali store")
+    _verb("pack --store-dtype uint8 data mono_ali bytes")
     for name, options in (("dnn", "--hid-layers 2 --hid-dim 64 --optimizer ngsgd --minibatch-size 32"),
                           ("blstm", "--nnet blstm --hid-layers 1 --hid-dim 8"), ("lstm", "--nnet lstm --hid-layers 1 --hid-dim 8")):
         _verb(f"train --device cpu --num-epochs 1 {options} store {name}")

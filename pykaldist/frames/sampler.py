@@ -366,8 +366,7 @@ class SpliceGather:
         torch.index_select(source.feats, 0, spliced.view(-1), out=gathered)
         inputs = made["inputs"]
         if source.scales is not None and source.scale_rows is not None:
-            scales = source.scales[source.scale_rows[utt]].transpose(0, 1)[:, :, None]
-            expand(gathered.view(n, width, -1), scales, inputs.view(n, width, -1))
+            expand(gathered.view(n, width, -1), source.scales, source.scale_rows[utt], inputs.view(n, width, -1))
         elif self._rows.dtype != torch.float32:
             inputs.copy_(gathered.view(n, -1))
         for (part,) in pieces(inputs):
