@@ -30,7 +30,7 @@ from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.decode.prons import read_prons
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.feats.transforms import read_matrix, read_speaker_transforms, write_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms, read_matrix, write_speaker_transforms
 from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.hmm.alignments.alignment_dir import read_archives
@@ -177,7 +177,7 @@ def archives(base: Path) -> dict[str, Sample]:
         "lattices compact": Sample(base / "lat.1.gz", everything(read_lattices, base / "lat.1.gz")),
         "lattices state-level": Sample(base / "lat.ark", everything(read_lattices, base / "lat.ark")),
         "matrices text": Sample(base / "feats.txt", everything(read_archive, base / "feats.txt")),
-        "fMLLR": Sample(base / "trans.1", lambda: read_speaker_transforms(base)),
+        "fMLLR": Sample(base / "trans.1", lambda: SpeakerTransforms.read(base)),
         "final.mat": Sample(base / "final.mat", lambda: read_matrix(base / "final.mat")),
         "counts": Sample(base / "counts", lambda: read_counts(base / "counts", 8, "the model")),
     }

@@ -58,7 +58,7 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     model = NgramModel([""] * (int(max(order.word.max(initial=0) for order in orders)) + 1), orders)
     num_nodes = int(model.base[highest])
     for order in orders:
-        order.backoff = order.backoff[:0]  # the model has them
+        order.backoff = np.zeros(0, np.float32)  # the model has them
     suffix = np.concatenate([[0], *(model.suffixes(n) for n in range(1, highest))]).astype(np.int32)
     # Which nodes are histories (nothing is behind </s>, and <s> is only at the start), and how many words leave them.
     history, words, final = np.ones(num_nodes, bool), np.zeros(num_nodes, np.int32), np.full(num_nodes, np.inf, np.float32)
@@ -154,7 +154,8 @@ def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexico
 
 def _has_cycle(fst: Fst, among: np.ndarray) -> bool:
     """Whether the arcs that `among` selects form a cycle; it peels off arcs that lead to states with none of them."""
-    source, target = fst.source[among], fst.nextstate[among]
+    arcs = np.flatnonzero(among)
+    source, target = np.searchsorted(fst.offset, arcs, "right") - 1, fst.nextstate[arcs]
     while len(source):
         goes_on = np.isin(target, source)
         if goes_on.all():

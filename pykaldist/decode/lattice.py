@@ -45,6 +45,10 @@ class Lattice:
     reached_final: bool = True
     narrowed: bool = False  # paths within the beam were left out, as they took too long (`determinize.py`)
 
+    def __post_init__(self) -> None:
+        for costs in ("graph", "acoustic", "final", "final_acoustic"):  # columns of records: kernels are compiled for arrays of one piece
+            setattr(self, costs, np.ascontiguousarray(getattr(self, costs)))
+
     def scale_acoustic(self, factor: float) -> Lattice:
         """The lattice with its acoustic costs times `factor`, as `lattice-scale --acoustic-scale` makes it."""
         there = np.isfinite(self.final_acoustic)

@@ -24,7 +24,7 @@ from pykaldist.errors import FEATURES, MADE, UserError
 from pykaldist.feats.cmvn import CmvnOptions, OnlineCmvnOptions, apply_cmvn, cmvn_stats, online_cmvn, sliding_cmvn
 from pykaldist.feats.deltas import DeltaOptions, add_deltas
 from pykaldist.feats.splice import SpliceOptions, splice
-from pykaldist.feats.transforms import apply_transform, read_matrix, read_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms, apply_transform, read_matrix
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.conf import format_conf, parse_conf, read_conf
 from pykaldist.io.datadir import DataDir
@@ -116,7 +116,7 @@ class FeaturePipeline:
                    read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0),
                    read_conf(SpliceOptions, splicing) if splicing.is_file() else SpliceOptions(),
                    read_matrix(path / "final.mat") if (path / "final.mat").is_file() else None,
-                   read_speaker_transforms(transform_dir) if transform_dir is not None else None, online)
+                   SpeakerTransforms.read(transform_dir) if transform_dir is not None else None, online)
 
     def save(self, exp_dir: str | os.PathLike[str], of_network: bool = False) -> None:
         """Write the files that `from_dir` reads, without the fMLLR transforms.

@@ -7,15 +7,20 @@ A matrix A of D' x D is linear, y = A x; one of D' x (D + 1) is affine, y = A [x
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
-from pykaldist.errors import ALIGNING, UserError
+from pykaldist.errors import ALIGNING, UserError, named
+from pykaldist.io.archive import read_value
 from pykaldist.io.kaldi import KaldiReader
-from pykaldist.io.tables import output_archive, read_archive, write_matrix
+from pykaldist.io.scratch import explain_full_disk, nameless
+from pykaldist.io.tables import output_archive, read_places, write_matrix
 
 
 def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray:
@@ -34,24 +39,63 @@ def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
     return KaldiReader.only_matrix(path)
 
 
-def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read speaker -> matrix from all `trans.<job>` of a directory; raises UserError where there are none, or two of one."""
-    paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.removeprefix("trans.").isdigit())
-    if not paths:
-        raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
-    transforms: dict[str, np.ndarray] = {}
-    for path in paths:
-        for speaker, matrix in read_archive(path):
-            if speaker in transforms:
-                raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again "
-                                f"({ALIGNING}, steps/decode_fmllr.sh).")
-            shape = next(iter(transforms.values()), matrix).shape
-            if matrix.ndim != 2 or matrix.shape != shape or matrix.shape[1] - matrix.shape[0] not in (0, 1):
-                raise UserError(f"{path}, {speaker}: expected a transform, a matrix of D x D or D x (D + 1) for one D, found shape "
-                                f"{matrix.shape} behind {shape}; make the alignment or the decoding again ({ALIGNING}, "
-                                "steps/decode_fmllr.sh).")
-            transforms[speaker] = matrix
-    return transforms
+class SpeakerTransforms(Mapping[str, np.ndarray]):
+    """The fMLLR transform of each speaker, in the order in which they came: one takes 13 kB, so that they lie in files until asked for.
+
+    What is added lies in a nameless file in `folder`, by default that of temporary files.
+    """
+
+    def __init__(self, transforms: Iterable[tuple[str, np.ndarray]] = (), folder: Path | None = None) -> None:
+        self._folder = folder or Path(tempfile.gettempdir())
+        self._added: IO[bytes] | None = None
+        self._places: dict[str, tuple[IO[bytes], int, int]] = {}  # file, first byte, number of bytes
+        for speaker, matrix in transforms:
+            self.add(speaker, matrix)
+
+    @classmethod
+    def read(cls, transform_dir: str | os.PathLike[str]) -> SpeakerTransforms:
+        """Read all `trans.<job>` of a directory; raises UserError where there are none, two of one speaker, or some of another shape."""
+        paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.removeprefix("trans.").isdigit())
+        if not paths:
+            raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
+        found, shape = cls(), None
+        for path in paths:
+            with named(path):
+                stream = open(path, "rb")  # noqa: SIM115  # open as long as these transforms are there: the file may be replaced meanwhile
+            for speaker, (matrix, begin, size) in read_places(path):
+                if speaker in found:
+                    raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again "
+                                    f"({ALIGNING}, steps/decode_fmllr.sh).")
+                shape = shape or matrix.shape
+                if matrix.ndim != 2 or matrix.shape != shape or matrix.shape[1] - matrix.shape[0] not in (0, 1):
+                    raise UserError(f"{path}, {speaker}: expected a transform, a matrix of D x D or D x (D + 1) for one D, found shape "
+                                    f"{matrix.shape} behind {shape}; make the alignment or the decoding again ({ALIGNING}, "
+                                    "steps/decode_fmllr.sh).")
+                found._places[speaker] = stream, begin, size
+        return found
+
+    def add(self, speaker: str, matrix: np.ndarray) -> None:
+        """Add, or replace, the transform of a speaker."""
+        if self._added is None:
+            self._added = nameless(self._folder)
+        begin = self._added.tell()
+        with explain_full_disk(self._folder, matrix.nbytes):
+            write_matrix(self._added, matrix)
+            self._added.flush()
+        self._places[speaker] = self._added, begin, self._added.tell() - begin
+
+    def __getitem__(self, speaker: str) -> np.ndarray:
+        stream, begin, size = self._places[speaker]
+        return read_value(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(os.pread(stream.fileno(), size, begin)))))
+
+    def __contains__(self, speaker: object) -> bool:
+        return speaker in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def write_speaker_transforms(path: str | os.PathLike[str], transforms: Iterable[tuple[str, np.ndarray]]) -> None:

@@ -138,15 +138,24 @@ def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray
 
     Where it has checksums (sums.py), its values and their number are checked. Raises UserError, naming the entry, for damage.
     """
+    for key, (value, _, _) in read_places(path):
+        yield key, value
+
+
+def read_places(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[np.ndarray, int, int]]]:
+    """The same as `read_archive`, with each value's first byte in the archive, as it is unpacked, and the number of its bytes."""
     sums = Sums.of(os.fspath(path))
-    if sums is None:
-        yield from read_entries(path, read_value)
-        return
+
+    def read(stream: io.BufferedReader) -> tuple[np.ndarray, int, int]:
+        begin = stream.tell()
+        value = read_value(stream if sums is None else checked(sums, stream, begin))
+        return value, begin, stream.tell() - begin
+
     count = 0
-    for entry in read_entries(path, lambda stream: read_value(checked(sums, stream, stream.tell()))):
+    for entry in read_entries(path, read):
         count += 1
         yield entry
-    if count != len(sums):
+    if sums is not None and count != len(sums):
         raise UserError(f"{path} has {count} entries, by {os.path.basename(sums.path)} there were {len(sums)}; {AGAIN}.")
 
 

@@ -110,7 +110,7 @@ class NgramModel:
     def find(self, n: int, history: np.ndarray, word: np.ndarray) -> np.ndarray:
         """The numbers of n-grams within their order, -1 where the model has none."""
         order = self.orders[n - 1]
-        if not len(order):
+        if not len(order) or not len(word):
             return np.full(len(word), -1)
         if n not in self._keys:
             self._keys[n] = order.history.astype(np.int64) * len(self.words) + order.word

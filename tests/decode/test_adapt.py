@@ -11,7 +11,7 @@ from pykaldist.decode.acoustic import GmmModel
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.feats.transforms import read_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
@@ -31,7 +31,7 @@ def recipe(root: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_transforms_and_features_are_kaldis(recipe: Path, golden: Path) -> None:
     """Kaldi's features had dither, so that its transforms differ a little; the features come out the same within that."""
-    ours, theirs = read_speaker_transforms(recipe / "exp/tri3/decode"), read_speaker_transforms(golden / "an4_kaldi/tri3_decode")
+    ours, theirs = SpeakerTransforms.read(recipe / "exp/tri3/decode"), SpeakerTransforms.read(golden / "an4_kaldi/tri3_decode")
     assert len(ours) == 2 and set(ours) <= set(theirs)
     for speaker, transform in ours.items():
         assert np.abs(transform - theirs[speaker]).mean() < 0.02
@@ -59,7 +59,7 @@ def test_lattices_that_are_there_are_used(recipe: Path) -> None:
     assert refused.returncode == 1 and "decode.si has lattices of 2 jobs, not 1; give --nj 2" in refused.stderr
     made = run(recipe, command[0], "--nj", "2", "--skip-scoring", "true", "--fmllr-update-type", "offset", *command[1:])
     assert made.returncode == 0 and not (recipe / "exp/tri3/offset.si").exists()
-    transform = next(iter(read_speaker_transforms(recipe / "exp/tri3/offset").values()))
+    transform = next(iter(SpeakerTransforms.read(recipe / "exp/tri3/offset").values()))
     np.testing.assert_array_equal(transform[:, :-1], np.eye(40))
 
 
@@ -71,18 +71,18 @@ def test_transforms_in_a_basis(recipe: Path) -> None:
     missing = run(recipe, "steps/decode_basis_fmllr.sh", "--nj", "2", "exp/tri3/graph", "data/test", "exp/tri3/basis")
     assert missing.returncode == 1 and "exp/tri3/fmllr.basis does not exist" in missing.stderr
     (recipe / "exp/tri3/fmllr.basis").symlink_to(recipe / "exp/tri3_ali/fmllr.basis")
-    whole = read_speaker_transforms(recipe / "exp/tri3/decode")
+    whole = SpeakerTransforms.read(recipe / "exp/tri3/decode")
     distance = {}
     for name, options in (("one", ["--size-scale", "0.0005"]), ("many", [])):
         succeed(recipe, "steps/decode_basis_fmllr.sh", "--nj", "2", *options, "--si-dir", "exp/tri3/decode.si", "exp/tri3/graph",
                 "data/test", f"exp/tri3/basis_{name}")
-        found = read_speaker_transforms(recipe / f"exp/tri3/basis_{name}")
+        found = SpeakerTransforms.read(recipe / f"exp/tri3/basis_{name}")
         distance[name] = np.mean([np.linalg.norm(found[speaker] - whole[speaker]) for speaker in whole])
     assert distance["many"] < distance["one"] < np.mean([np.linalg.norm(np.eye(40, 41) - matrix) for matrix in whole.values()])
     adapted, plain = (float((recipe / f"exp/tri3/{d}/best_wer").read_text().split()[1]) for d in ("basis_many", "decode.si"))
     assert adapted < plain
     said = succeed(recipe, "steps/align_basis_fmllr.sh", "--nj", "2", "data/test", "data/lang", "exp/tri3", "exp/tri3_basis_ali")
-    assert "2 speakers; alignments in exp/tri3_basis_ali" in said and len(read_speaker_transforms(recipe / "exp/tri3_basis_ali")) == 2
+    assert "2 speakers; alignments in exp/tri3_basis_ali" in said and len(SpeakerTransforms.read(recipe / "exp/tri3_basis_ali")) == 2
     refused = run(recipe, "utils/pykaldist", "est-fmllr", "--size-scale", "0.1", "exp/tri3/graph", "data/test", "exp/tri3",
                   "exp/tri3/decode.si", "x")
     assert refused.returncode == 1 and "give it with --fmllr-basis" in refused.stderr

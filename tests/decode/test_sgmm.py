@@ -11,7 +11,7 @@ import pytest
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
 from pykaldist.decode.sgmm import SgmmModel
-from pykaldist.feats.transforms import read_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms
 from pykaldist.hmm.sgmm.speaker_vectors import read_speaker_vectors
 from pykaldist.io.datadir import DataDir
 
@@ -61,7 +61,7 @@ def test_fmllr(recipe: Path) -> None:
     said = succeed(recipe, *DECODE, "--use-fmllr", "true", "--fmllr-min-count", "500", "exp/sgmm/graph", "data/test",
                    "exp/sgmm/decode_fmllr")
     assert "lattices of 26 utterances" in said.splitlines()[-1] and rate(recipe, "sgmm/decode_fmllr") < 10
-    new, old = (read_speaker_transforms(recipe / folder) for folder in ("exp/sgmm/decode_fmllr", "exp/tri3_ali"))
+    new, old = (SpeakerTransforms.read(recipe / folder) for folder in ("exp/sgmm/decode_fmllr", "exp/tri3_ali"))
     assert set(new) == set(old) and all(np.abs(new[speaker] - old[speaker]).max() > 0 for speaker in new)
     logs = [path.read_text() for path in (recipe / "exp/sgmm/decode_fmllr/log").glob("vecs.*.log")]
     assert all(float(re.search(r"fMLLR: 1 speakers, auxiliary function ([-+0-9.]+)", log)[1]) > 0 for log in logs)  # type: ignore[index]  # every log has the line

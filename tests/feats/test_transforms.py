@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.feats.make import speaker_cmvn
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.splice import SpliceOptions
-from pykaldist.feats.transforms import apply_transform, read_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms, apply_transform, write_speaker_transforms
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.tables import MatrixWriter, read_archive
@@ -59,9 +60,42 @@ def test_the_whole_way_by_hand(data: DataDir, tmp_path: Path) -> None:
     assert FeaturePipeline.from_dir(tmp_path / "gmm").apply(data, "b-1").shape == (11, 3)
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_transforms_of_speakers_are_read_when_they_are_asked_for(tmp_path: Path, binary: bool) -> None:
+    rng = np.random.default_rng(3)
+    written = {f"s{n}": rng.normal(size=(3, 4)).astype(np.float32) for n in range(5)}
+    items = list(written.items())
+    for job, part in ((1, items[:3]), (2, items[3:])):
+        if binary:
+            write_speaker_transforms(tmp_path / f"trans.{job}", part)
+        else:
+            rows = [(speaker, [" ".join(f"{value:.9g}" for value in row) for row in matrix.tolist()]) for speaker, matrix in part]
+            form = "{}  [\n  {}\n  {}\n  {} ]\n"
+            (tmp_path / f"trans.{job}").write_text("".join(form.format(speaker, *lines) for speaker, lines in rows))
+    found = SpeakerTransforms.read(tmp_path)
+    write_speaker_transforms(tmp_path / "trans.1", [("s9", np.zeros((3, 4)))])  # found are what there was
+    (tmp_path / "trans.2").unlink()
+    assert list(found) == list(written) and len(found) == 5 and "s9" not in found
+    for speaker in reversed(written):
+        assert np.array_equal(found[speaker], written[speaker])
+    with pytest.raises(KeyError):
+        found["s9"]
+
+
+def test_transforms_of_many_speakers_do_not_lie_in_memory(tmp_path: Path) -> None:
+    matrix = np.arange(40 * 41.0).reshape(40, 41)
+    tracemalloc.start()
+    found = SpeakerTransforms(((f"s{n}", matrix + n) for n in range(2000)), tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000  # 26 MB of numbers
+    tracemalloc.stop()
+    found.add("s7", -matrix)
+    assert np.array_equal(found["s7"], -matrix) and np.array_equal(found["s1999"], matrix + 1999) and found["s0"].dtype == np.float64
+    assert len(found) == 2000 and not list(tmp_path.iterdir())
+
+
 def test_errors_in_directories(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no trans\.1"):
-        read_speaker_transforms(tmp_path)
+        SpeakerTransforms.read(tmp_path)
     (tmp_path / "splice_opts").write_text("--left-context=-1\n")
     with pytest.raises(UserError, match=r"splice_opts: .*must not be negative"):
         FeaturePipeline.from_dir(tmp_path)

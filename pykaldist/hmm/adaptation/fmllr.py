@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.transforms import apply_transform
+from pykaldist.feats.transforms import SpeakerTransforms, apply_transform
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
@@ -160,21 +161,24 @@ def _estimate(stats: FmllrStats, options: FmllrOptions) -> tuple[np.ndarray, flo
     return transform, stats.objective(transform) - stats.objective(identity(len(stats.k)))
 
 
-def estimate_parts(parts: Iterable[SpeakerSums], options: FmllrOptions) -> tuple[dict[str, np.ndarray], float]:
+def estimate_parts(parts: Iterable[SpeakerSums], options: FmllrOptions, folder: Path | None = None) -> tuple[SpeakerTransforms, float]:
     """Make a transform for each speaker of what the parts of a corpus say; of speakers in several parts the statistics are added up.
 
-    Returns them, and what they raise the log-likelihood by, a frame (of weight 1). Raises UserError where no frame has a weight.
+    Returns them, which lie in a nameless file in `folder`, and what they raise the log-likelihood by, a frame (of weight 1). Raises
+    UserError where no frame has a weight.
     """
-    transforms: dict[str, np.ndarray] = {}
+    transforms = SpeakerTransforms(folder=folder)
     sums: dict[str, FmllrStats] = {}
     gain = weight = 0.0
     for part in parts:
-        transforms.update(part.transforms)
+        for speaker, transform in part.transforms.items():
+            transforms.add(speaker, transform)
         gain, weight = gain + part.gain, weight + part.weight
         for speaker, stats in part.sums.items():
             sums[speaker] = sums[speaker] + stats if speaker in sums else stats
         for speaker in part.ended:
-            transforms[speaker], more = _estimate(sums.pop(speaker), options)
+            transform, more = _estimate(sums.pop(speaker), options)
+            transforms.add(speaker, transform)
             gain += more
     if not weight:
         raise UserError(NO_SPEECH)

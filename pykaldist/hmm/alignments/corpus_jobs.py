@@ -24,7 +24,7 @@ import subprocess
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class Jobs:
         count = min(self.count, blocks)
         return [range(job * blocks // count, (job + 1) * blocks // count) for job in range(count)]
 
-    def call(self, task: BlockTask, blocks: int, arrays: Sequence[Any], own: list[dict[str, Any]] | None, shared: dict[str, Any],
+    def call(self, task: BlockTask, blocks: int, arrays: Sequence[Any], own: Iterator[dict[str, Any]] | None, shared: dict[str, Any],
              summed: bool) -> Iterator[list[Any]]:
         """Run a task on all blocks; gives what the jobs gave, in their order. Raises UserError where one failed."""
         for array in arrays:
@@ -90,7 +90,7 @@ class Jobs:
         write_message(path, {"task": task.name, "arrays": [array.described for array in arrays], "shared": shared, "sum": summed,
                              "device": self.device})
         for job, share in enumerate(shares, 1):
-            mine = {"first": share.start, "end": share.stop, "own": None if own is None else own[share.start:share.stop]}
+            mine = {"first": share.start, "end": share.stop, "own": None if own is None else list(itertools.islice(own, len(share)))}
             write_message(self.folder / f"call.{number}.{job}", mine)
         name = task.name.rpartition(".")[2].strip("_")
         log = self.logs / f"{name}.{number}.JOB.log"
@@ -227,7 +227,13 @@ class JobCorpus(Corpus):
             write_message(jobs.folder / f"blocks/{number}",
                           {"utts": utts[first:end], "words": list(words[first:end]), "offsets": offsets[first:end + 1] - offsets[first],
                            "first": first, "first_frame": int(offsets[first])})
-        made.run(_read_features, Engine(), made.feats, data=str(data.path), pipeline=pipeline)
+        fmllr = pipeline.fmllr
+
+        def transforms(part: Corpus) -> dict[str, Any]:
+            speakers = dict.fromkeys(data.utt2spk[utt] for utt in part.utts) if fmllr is not None else {}
+            return {"fmllr": None if fmllr is None else {speaker: fmllr[speaker] for speaker in speakers if speaker in fmllr}}
+
+        made.run(_read_features, Engine(), made.feats, own=transforms, data=str(data.path), pipeline=replace(pipeline, fmllr=None))
         return made
 
     @property
@@ -274,13 +280,14 @@ class JobCorpus(Corpus):
         return sums.result()
 
     def _call(self, task: BlockTask, arrays: Sequence[Any], own: Own | None, shared: dict[str, Any], summed: bool) -> Iterator[list[Any]]:
-        mine = None if own is None else [own(part) for part in self._parts()]
+        mine = None if own is None else (own(part) for part in self._parts())  # made for one job after the other
         return self._jobs.call(task, len(self.blocks()), [self.feats, *arrays], mine, shared, summed)
 
 
 @block_task(outputs=1)
-def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, pipeline: FeaturePipeline) -> None:
-    source = _data(data)
+def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, pipeline: FeaturePipeline,
+                   fmllr: dict[str, np.ndarray] | None) -> None:
+    source, pipeline = _data(data), replace(pipeline, fmllr=fmllr)
     for number, utt in enumerate(part.utts):
         found, expected = pipeline.apply(source, utt), (part.num_frames(number), feats.shape[1])
         if found.shape != expected:

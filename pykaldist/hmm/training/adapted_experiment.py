@@ -6,7 +6,7 @@ the model `final.alimdl` for features that are not adapted, and `trans.<job>`, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
-from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms, write_speaker_transforms
 from pykaldist.hmm.adaptation.basis_fmllr import estimate_basis, gradients_at_identity, write_basis
 from pykaldist.hmm.adaptation.fmllr import (
     NO_SPEECH,
@@ -47,7 +47,7 @@ from pykaldist.hmm.training.experiment import (
 from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.quick import QuickOptions, train_quick
-from pykaldist.hmm.training.sat import SatOptions, Transforms, adapted, estimate_aligned, train_sat, unadapted_twin
+from pykaldist.hmm.training.sat import SatOptions, adapted, estimate_aligned, train_sat, unadapted_twin
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
@@ -157,7 +157,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     with replacing(ali, src):
         corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
         check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
-        tids, transforms = np.zeros(0, np.int32), {}
+        tids, transforms = np.zeros(0, np.int32), SpeakerTransforms()
         if stage < 2:
             clear(ali)
         elif stage == 2:
@@ -221,20 +221,22 @@ def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLik
     return f"{len(basis)} matrices from {len(rows)} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
 
 
-def _read_transforms(path: Path, data: DataDir) -> Transforms:
+def _read_transforms(path: Path, data: DataDir) -> SpeakerTransforms:
     """The transforms in a folder; raises UserError where it lacks one of the speakers of `data`."""
-    transforms = read_speaker_transforms(path)
-    missing = sorted(set(data.spk2utt) - set(transforms))
+    transforms = SpeakerTransforms.read(path)
+    missing = sorted(speaker for speaker in data.spk2utt if speaker not in transforms)
     if missing:
         raise UserError(f"{path} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
     return transforms
 
 
-def _write_transforms(path: Path, data: DataDir, transforms: Transforms, nj: int) -> None:
+def _write_transforms(path: Path, data: DataDir, transforms: Mapping[str, np.ndarray], nj: int) -> None:
     """Write `trans.1` to `trans.<nj>`, and remove others; each speaker stands once, in the first job that has utterances of his."""
-    left = dict(transforms)
+    written: set[str] = set()
     for old in path.glob("trans.*"):
         old.unlink()
     for job in range(1, nj + 1):
-        speakers = dict.fromkeys(data.utt2spk[utt] for utt in data.part(job, nj))
-        write_speaker_transforms(path / f"trans.{job}", [(speaker, left.pop(speaker)) for speaker in speakers if speaker in left])
+        speakers = [speaker for speaker in dict.fromkeys(data.utt2spk[utt] for utt in data.part(job, nj))
+                    if speaker in transforms and speaker not in written]
+        write_speaker_transforms(path / f"trans.{job}", ((speaker, transforms[speaker]) for speaker in speakers))
+        written.update(speakers)

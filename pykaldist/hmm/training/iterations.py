@@ -113,7 +113,8 @@ class Checkpoint:
             np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
                      tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),
                      rng=json.dumps(state.rng.bit_generator.state), **{name: getattr(state.gmm, name) for name in _GMM}, **learned)
-        release(state.alignments.tids)
+        for array in (state.alignments.tids, *learned.values()):
+            release(array)
         self._last, self.stage = time.monotonic(), iteration
         return True
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pykaldist.feats.transforms import SpeakerTransforms
 from pykaldist.hmm.adaptation.fmllr import (
     FmllrOptions,
     SpeakerSums,
@@ -34,9 +35,10 @@ from pykaldist.hmm.training.iterations import Checkpoint, State, iterations
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.lang import LangDir
+from pykaldist.io.scratch import release, scratch_array
 from pykaldist.options import option
 
-Transforms = dict[str, np.ndarray]  # speaker -> (D, D + 1)
+_MANY = 1000  # speakers whose transforms are kept in memory while a checkpoint is written
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Fmllr:
     iters: set[int]
     corpus: Corpus
     utt2spk: Mapping[str, str]
-    transforms: Transforms
+    transforms: Mapping[str, np.ndarray]
     silence_phones: Sequence[int]
     options: FmllrOptions
     engine: Engine
@@ -66,14 +68,22 @@ class Fmllr:
             AmDiagGmm, np.ndarray, str]:
         changes, gain = estimate_aligned(replace(self.corpus, feats=feats), self.utt2spk, tids, gmm, model, self.silence_phones,
                                          self.options, self.engine)
-        self.transforms = {speaker: compose(change, self.transforms[speaker]) for speaker, change in changes.items()}
+        self.transforms = SpeakerTransforms(((speaker, compose(change, self.transforms[speaker])) for speaker, change in changes.items()),
+                                            self.corpus.scratch)
         return gmm, adapted(self.corpus, self.utt2spk, self.transforms, self.engine), f", fMLLR + {gain:.4f} a frame of speech"
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"transforms": np.stack([self.transforms[speaker] for speaker in self._speakers()])}
+        speakers = self._speakers()
+        shape = self.transforms[speakers[0]].shape
+        found = scratch_array((len(speakers), *shape), np.float64, _MANY, self.corpus.scratch)
+        for number, speaker in enumerate(speakers):
+            found[number] = self.transforms[speaker]
+            if number % _MANY == 0:
+                release(found[:number])
+        return {"transforms": found}
 
     def restore(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        self.transforms = dict(zip(self._speakers(), state["transforms"], strict=True))
+        self.transforms = SpeakerTransforms(zip(self._speakers(), state["transforms"], strict=True), self.corpus.scratch)
         return adapted(self.corpus, self.utt2spk, self.transforms, self.engine)
 
     def _speakers(self) -> list[str]:
@@ -82,7 +92,7 @@ class Fmllr:
 
 def estimate_aligned(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
                      silence_phones: Sequence[int], options: FmllrOptions, engine: Engine | None = None,
-                     target: AmDiagGmm | None = None) -> tuple[Transforms, float]:
+                     target: AmDiagGmm | None = None) -> tuple[SpeakerTransforms, float]:
     """Estimate a transform for each speaker from the alignment `tids` of all frames (0: left out), silence having its own weight.
 
     The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
@@ -100,7 +110,7 @@ def estimate_aligned(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarra
                 "ended": {speaker for speaker in mine.values() if last[speaker] < part.first + len(part)}}
 
     return estimate_parts(corpus.each(_speaker_sums, engine or Engine(), tids, own=speakers, gmm=gmm, model=model,
-                                      silence_phones=list(silence_phones), options=options, target=target), options)
+                                      silence_phones=list(silence_phones), options=options, target=target), options, corpus.scratch)
 
 
 @block_task()
@@ -113,7 +123,7 @@ def _speaker_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm
     return SpeakerSums.of_frames(part.feats, expected, weights, rows, begun, ended, options, engine)
 
 
-def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Transforms, engine: Engine | None = None) -> np.ndarray:
+def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Mapping[str, np.ndarray], engine: Engine | None = None) -> np.ndarray:
     """The features of `corpus`, each frame through the transform of its speaker: (N, D) float32."""
     def speakers(part: Corpus) -> dict[str, Any]:
         mine = {utt: utt2spk[utt] for utt in part.utts}
@@ -125,14 +135,14 @@ def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Transforms, 
 
 
 @block_task(outputs=1)
-def _adapt(part: Corpus, engine: Engine, result: np.ndarray, utt2spk: dict[str, str], transforms: Transforms) -> None:
+def _adapt(part: Corpus, engine: Engine, result: np.ndarray, utt2spk: dict[str, str], transforms: dict[str, np.ndarray]) -> None:
     result[:] = transformed(part.feats, speaker_rows(part.utts, part.offsets, utt2spk), transforms)
 
 
-def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: np.ndarray, old: TransitionModel, start: Transforms,
-              max_leaves: int, totgauss: int, options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions,
-              engine: Engine | None = None, log: Callable[[str], None] = print, checkpoint: Checkpoint | None = None) -> tuple[
-        State, AmDiagGmm, Transforms]:
+def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: np.ndarray, old: TransitionModel,
+              start: Mapping[str, np.ndarray], max_leaves: int, totgauss: int, options: SatOptions, align_options: AlignOptions,
+              fmllr_options: FmllrOptions, engine: Engine | None = None, log: Callable[[str], None] = print,
+              checkpoint: Checkpoint | None = None) -> tuple[State, AmDiagGmm, Mapping[str, np.ndarray]]:
     """Train a speaker-adapted system on `corpus`, whose features are not adapted, from an alignment and transforms for it.
 
     The rest is as in `train_triphones`.

@@ -11,7 +11,7 @@ import pytest
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.feats.transforms import apply_transform, read_matrix, read_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms, apply_transform, read_matrix
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
@@ -87,7 +87,7 @@ def test_sat(work: Path, toy_lang: LangDir) -> None:
     assert {p.name for p in (work / "sat").iterdir()} == FILES | {"final.alimdl", "trans.1", "trans.2"}
     none = train_sat_dir(work / "data", toy_lang.path, work / "mono", work / "none", 40, 60, SAT, AlignOptions(),
                          FmllrOptions(fmllr_update_type="none"), log=quiet)
-    transforms = read_speaker_transforms(work / "sat")
+    transforms = SpeakerTransforms.read(work / "sat")
     assert likelihood(line) + mean_logdet(transforms) > likelihood(none) + 0.5
     (model, gmm), (_, unadapted) = read_model(work / "sat/final.mdl"), read_model(work / "sat/final.alimdl")
     np.testing.assert_array_equal(gmm.offsets, unadapted.offsets)
@@ -103,7 +103,7 @@ def test_sat(work: Path, toy_lang: LangDir) -> None:
     assert "60 of 60 utterances aligned" in ali
     assert {p.name for p in (work / "sat_ali").glob("trans.*")} == {f"trans.{job}" for job in (1, 2, 3)}
     assert (work / "sat_ali/final.alimdl").read_bytes() == (work / "sat/final.alimdl").read_bytes()
-    again = read_speaker_transforms(work / "sat_ali")
+    again = SpeakerTransforms.read(work / "sat_ali")
     assert likelihood(ali) + mean_logdet(again) > likelihood(line) + mean_logdet(transforms) - 0.4
     ours, theirs = AlignmentDir(work / "sat_ali"), AlignmentDir(work / "sat")
     assert np.mean(np.concatenate([ours.phones(u) == theirs.phones(u) for u in ours.labels])) > 0.99
@@ -125,7 +125,7 @@ def test_quick(work: Path, toy_lang: LangDir) -> None:
         num_iters=5, max_iter_inc=3, realign_iters="3"), AlignOptions(), nj=2, log=quiet)
     assert "60 of 60 utterances aligned" in line
     assert {p.name for p in (work / "quick").iterdir()} == FILES | {"final.alimdl", "trans.1", "trans.2"}
-    old, new = read_speaker_transforms(work / "sat3_ali"), read_speaker_transforms(work / "quick")
+    old, new = SpeakerTransforms.read(work / "sat3_ali"), SpeakerTransforms.read(work / "quick")
     assert all(np.array_equal(old[speaker], new[speaker]) for speaker in old) and len(old) == len(new) == 6
     (model, gmm), (_, unadapted) = read_model(work / "quick/final.mdl"), read_model(work / "quick/final.alimdl")
     np.testing.assert_array_equal(gmm.offsets, unadapted.offsets)
@@ -182,7 +182,7 @@ def test_kaldis_system_aligns_as_kaldi_did(shared: Path, golden: Path, tmp_path:
     """Whole speakers through final.alimdl, fMLLR and final.mdl; Kaldi's features had dither, so that a few frames differ."""
     data, kaldis = an4(shared, tmp_path, 22), golden / "an4_kaldi/tri3_ali"
     align_fmllr_dir(data.path, golden / "an4_kaldi/lang", kaldis, tmp_path / "ali", AlignOptions(), FmllrOptions(), log=quiet)
-    ours, theirs = read_speaker_transforms(tmp_path / "ali"), read_speaker_transforms(kaldis)
+    ours, theirs = SpeakerTransforms.read(tmp_path / "ali"), SpeakerTransforms.read(kaldis)
     whole = [s for s, utts in data.spk2utt.items() if len(utts) == len(DataDir(golden / "an4_kaldi/data/train").spk2utt[s])]
     assert whole
     for speaker in whole:
