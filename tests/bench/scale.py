@@ -296,6 +296,8 @@ class Scale:
             "align_lda": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
             "train_sat": (["steps/train_sat.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "tri3"], work / "tri3"),
             "align_fmllr": (["steps/align_fmllr.sh", *jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
+            "make_fmllr_feats": (["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali", work / "data-fmllr",
+                                  work / "data", exp / "tri3", work / "log", work / "fmllr"], work / "fmllr"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
                      work / "store")}
         wanted = [name for name in stages if name in self.args.stages]
@@ -440,10 +442,10 @@ class Scale:
         save(plt, figure, path)
 
 
-NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda"}
+NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "make_fmllr_feats": "align_fmllr"}
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "pack", "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
+          "align_fmllr", "make_fmllr_feats", "pack", "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
