@@ -1,10 +1,11 @@
-"""Memory of several decoders with one graph: in jobs with a graph each, in jobs that map HCLG.search, in threads of one job.
+"""Memory and speed of several decoders with one graph: in jobs with a graph each, in jobs that map HCLG.search, in threads of one job.
 
-    tests/bench/run.sh shared_graph GRAPH_DIR MODEL [--lookahead GRAPH_DIR] [--nj 4] [--utterances 10]
+    tests/bench/run.sh shared_graph GRAPH_DIR MODEL [--lookahead GRAPH_DIR] [--nj 4] [--utterances 10] [--runs 5]
 
 MODEL is final.mdl; --lookahead names a graph of utils/mkgraph_lookahead.sh, which is measured too. Each decoder decodes utterances of 300
 frames of random log-likelihoods, then all tell their memory at the same time: Pss of /proc/self/smaps_rollup, in which a page that n
-processes share counts an n-th for each. "More" is without what the processes had before they read the graph.
+processes share counts an n-th for each. "More" is without what the processes had before they read the graph. At the end threads decode
+what one decodes alone, by turns (--runs): with as many idle cores as threads the ratio of their times, wall clock, is what threads bring.
 """
 
 from __future__ import annotations
@@ -77,6 +78,29 @@ def measure(name: str, graph_dir: Path, args: argparse.Namespace, own: bool, job
           f"{max(one[3] for one in found):7.1f}", flush=True)
 
 
+def speed_up(args: argparse.Namespace) -> list[float]:
+    """The time of one decoder for all utterances of `args.nj`, over that of as many in threads, which have a share each; of each run."""
+    tid2pdf = read_transition_model(args.model).tid2pdf
+    first = read_decoder(args.graph_dir, tid2pdf, DecoderOptions(max_active=2000))
+    rng = np.random.default_rng(0)
+    utts = [rng.normal(0, 3, (300, int(tid2pdf.max()) + 1)).astype(np.float32) for _ in range(args.nj * args.utterances)]
+
+    def seconds(threads: int) -> float:
+        decoders = [first.another() for _ in range(threads)]
+
+        def share(number: int) -> None:
+            for utt in utts[number::threads]:
+                decoders[number].decode(utt)
+
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(share, range(threads)))
+        return time.perf_counter() - begin
+
+    seconds(1)  # pages of the graph
+    return [seconds(1) / seconds(args.nj) for _ in range(args.runs)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph_dir", type=Path)
@@ -84,6 +108,7 @@ def main() -> None:
     parser.add_argument("--lookahead", type=Path, help="graph directory with HCLr.fst and Gr.fst")
     parser.add_argument("--nj", type=int, default=4, help="decoders (default: 4)")
     parser.add_argument("--utterances", type=int, default=10, help="utterances a decoder (default: 10)")
+    parser.add_argument("--runs", type=int, default=5, help="runs of one decoder and of threads (default: 5)")
     args = parser.parse_args()
     print(f"{'graph':28s} jobs threads in all,MB more,MB load,CPU s wall, s")
     measure("HCLG.fst, one a job", args.graph_dir, args, True, args.nj)
@@ -92,6 +117,8 @@ def main() -> None:
     if args.lookahead:
         measure("HCLr.fst and Gr.fst", args.lookahead, args, False, args.nj)
         measure("HCLr.fst and Gr.fst", args.lookahead, args, False, 1)
+    found = speed_up(args)
+    print(f"{args.nj} threads over one: {np.median(found):.2f} ({min(found):.2f} to {max(found):.2f})")
 
 
 if __name__ == "__main__":
