@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import numpy as np
 
 from pykaldist.errors import ALIGNING, UserError, named
 from pykaldist.io.archive import read_value
 from pykaldist.io.kaldi import KaldiReader
-from pykaldist.io.scratch import explain_full_disk, nameless
+from pykaldist.io.scratch import StoredValues
 from pykaldist.io.tables import output_archive, read_places, write_matrix
 
 
@@ -39,16 +38,14 @@ def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
     return KaldiReader.only_matrix(path)
 
 
-class SpeakerTransforms(Mapping[str, np.ndarray]):
-    """The fMLLR transform of each speaker, in the order in which they came: one takes 13 kB, so that they lie in files until asked for.
+class SpeakerTransforms(StoredValues[np.ndarray]):
+    """The fMLLR transform of each speaker, in the order in which they came; one takes 13 kB.
 
     What is added lies in a nameless file in `folder`, by default that of temporary files.
     """
 
     def __init__(self, transforms: Iterable[tuple[str, np.ndarray]] = (), folder: Path | None = None) -> None:
-        self._folder = folder or Path(tempfile.gettempdir())
-        self._added: IO[bytes] | None = None
-        self._places: dict[str, tuple[IO[bytes], int, int]] = {}  # file, first byte, number of bytes
+        super().__init__(_matrix_of, write_matrix, folder)
         for speaker, matrix in transforms:
             self.add(speaker, matrix)
 
@@ -71,31 +68,12 @@ class SpeakerTransforms(Mapping[str, np.ndarray]):
                     raise UserError(f"{path}, {speaker}: expected a transform, a matrix of D x D or D x (D + 1) for one D, found shape "
                                     f"{matrix.shape} behind {shape}; make the alignment or the decoding again ({ALIGNING}, "
                                     "steps/decode_fmllr.sh).")
-                found._places[speaker] = stream, begin, size
+                found.add_place(speaker, stream, begin, size)
         return found
 
-    def add(self, speaker: str, matrix: np.ndarray) -> None:
-        """Add, or replace, the transform of a speaker."""
-        if self._added is None:
-            self._added = nameless(self._folder)
-        begin = self._added.tell()
-        with explain_full_disk(self._folder, matrix.nbytes):
-            write_matrix(self._added, matrix)
-            self._added.flush()
-        self._places[speaker] = self._added, begin, self._added.tell() - begin
 
-    def __getitem__(self, speaker: str) -> np.ndarray:
-        stream, begin, size = self._places[speaker]
-        return read_value(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(os.pread(stream.fileno(), size, begin)))))
-
-    def __contains__(self, speaker: object) -> bool:
-        return speaker in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+def _matrix_of(data: bytes) -> np.ndarray:
+    return read_value(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(data))))
 
 
 def write_speaker_transforms(path: str | os.PathLike[str], transforms: Iterable[tuple[str, np.ndarray]]) -> None:

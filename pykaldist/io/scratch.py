@@ -1,7 +1,8 @@
-"""Arrays larger than memory: they lie in nameless files, which no crash leaves behind, and are mapped, so that pages come when used.
+"""Arrays, and values by name, larger than memory: they lie in nameless files, which no crash leaves behind.
 
-The arrays are ordinary numpy arrays. `release` lets go of the pages of a part that is done with (they stay in the file, and come back when
-they are used again), `prefetch` asks for those of a part that will be used. On arrays that lie in memory both do nothing.
+Arrays are mapped, so that pages come when used, and ordinary numpy arrays. `release` lets go of the pages of a part that is done with (they
+stay in the file, and come back when they are used again), `prefetch` asks for those of a part that will be used. On arrays that lie in
+memory both do nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import contextlib
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 import numpy as np
 
 from pykaldist.errors import UserError
 
+T = TypeVar("T")
 _FOLIO = 1 << 21  # bytes; whoever reads a page of a file gets those around it, too, up to the whole folio that the page cache has
 
 
@@ -51,6 +53,46 @@ class RowWriter:
         with explain_full_disk(self.folder):
             self._stream.flush()
         return _mapped(self._stream, (self.count, *self._parts[0].shape[1:]), self._parts[0].dtype)
+
+
+class StoredValues(Mapping[str, T]):
+    """Values by their names, in the order in which they came; they lie in files until they are asked for, and names take 300 bytes each.
+
+    What is added lies in a nameless file in `folder`, by default that of temporary files: `write` puts a value there, `read` makes it of
+    its bytes again.
+    """
+
+    def __init__(self, read: Callable[[bytes], T], write: Callable[[IO[bytes], T], object], folder: Path | None = None) -> None:
+        self._read, self._write, self._folder = read, write, folder or Path(tempfile.gettempdir())
+        self._added: IO[bytes] | None = None
+        self._places: dict[str, tuple[IO[bytes], int, int]] = {}  # file, first byte, number of bytes
+
+    def add(self, name: str, value: T) -> None:
+        """Add, or replace, a value."""
+        if self._added is None:
+            self._added = nameless(self._folder)
+        begin = self._added.tell()
+        with explain_full_disk(self._folder):
+            self._write(self._added, value)
+            self._added.flush()
+        self.add_place(name, self._added, begin, self._added.tell() - begin)
+
+    def add_place(self, name: str, stream: IO[bytes], begin: int, size: int) -> None:
+        """Add, or replace, the value that has so many bytes of a file from byte `begin` on; the file stays open."""
+        self._places[name] = stream, begin, size
+
+    def __getitem__(self, name: str) -> T:
+        stream, begin, size = self._places[name]
+        return self._read(os.pread(stream.fileno(), size, begin))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, folder: Path | None = None) -> np.ndarray:

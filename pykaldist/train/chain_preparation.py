@@ -39,6 +39,7 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
+from pykaldist.io.scratch import StoredValues
 from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.options import option
 from pykaldist.progress import progress
@@ -163,7 +164,10 @@ class Preparation:
     def _supervisions(self, system: System) -> Supervisions:
         """The numerators of lattices, of an alignment, or of the tree directory's."""
         if self.read_lattices is not None:
-            return LatticeSupervisions(dict(self.read_lattices(self.ali_dir)), self.ali_dir, system)
+            lattices = StoredValues(PhoneLattice.parse, lambda stream, lattice: lattice.write(stream), self.store)
+            for utt, lattice in self.read_lattices(self.ali_dir):
+                lattices.add(utt, lattice)
+            return LatticeSupervisions(lattices, self.ali_dir, system)
         if self.ali_dir == self.tree_dir:
             return AlignedSupervisions(self._phones(), system)
         step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor

@@ -1,4 +1,4 @@
-"""Arrays in nameless files hold what was written, with and without their pages, and say where there is no room."""
+"""Arrays and values in nameless files are what was written, with and without their pages, and say where there is no room."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.io.scratch import RowWriter, prefetch, release, scratch_array
+from pykaldist.io.scratch import RowWriter, StoredValues, prefetch, release, scratch_array
 
 
 @given(st.lists(st.integers(0, 7), max_size=12), st.integers(0, 20), st.booleans())
@@ -72,6 +72,19 @@ def test_small_arrays_and_those_without_a_folder_lie_in_memory(tmp_path: Path) -
         release(array)  # which does nothing to them
         prefetch(array[2:4])
         assert array.sum() == 14
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.binary(max_size=9)), max_size=12))
+def test_stored_values_are_those_of_a_dictionary(tmp_path_factory: pytest.TempPathFactory, added: list[tuple[str, bytes]]) -> None:
+    folder = tmp_path_factory.mktemp("stored")
+    found, expected = StoredValues(bytes, lambda stream, value: stream.write(value), folder), dict[str, bytes]()
+    for name, value in added:
+        found.add(name, value)
+        expected[name] = value
+        assert found[name] == value
+    assert list(found.items()) == list(expected.items()) and len(found) == len(expected)
+    assert ("a" in found) == ("a" in expected) and "e" not in found and found.get("e") is None
+    assert not list(folder.iterdir())
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

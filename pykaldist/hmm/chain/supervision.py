@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import kaldifst
 import numpy as np
@@ -68,6 +68,15 @@ class PhoneLattice:
 
     acceptor: Fst
     times: np.ndarray
+
+    def write(self, stream: IO[bytes]) -> None:
+        """Write it as `parse` reads it: the number of states, `times`, and the acceptor as an OpenFst file."""
+        stream.write(np.int64(len(self.times)).tobytes() + self.times.astype(np.int64).tobytes() + self.acceptor.to_bytes())
+
+    @classmethod
+    def parse(cls, data: bytes) -> PhoneLattice:
+        end = 8 * (1 + int(np.frombuffer(data, np.int64, 1)[0]))
+        return cls(Fst.parse(data[end:], "a phone lattice"), np.frombuffer(data[8:end], np.int64))
 
 
 @kernel

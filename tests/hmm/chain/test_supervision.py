@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,14 @@ def a_lattice(arcs: list[tuple[int, int, int, float]], times: list[int]) -> Phon
     source, target, phone, cost = (np.array(column) for column in zip(*arcs, strict=True))
     final = np.where(np.arange(len(times)) == len(times) - 1, 0.0, np.inf)
     return PhoneLattice(Fst.from_arcs(0, final, source, phone, phone, cost, target), np.array(times))
+
+
+def test_a_phone_lattice_is_read_as_it_was_written(same_graph: SameGraph) -> None:
+    lattice, stream = a_lattice([(0, 1, 3, 0.5), (0, 1, 4, 0.0), (1, 2, 5, 1.5)], [0, 7, 12]), io.BytesIO()
+    lattice.write(stream)
+    again = PhoneLattice.parse(stream.getvalue())
+    same_graph(again.acceptor, lattice.acceptor, 0.0)
+    assert np.array_equal(again.times, lattice.times) and again.acceptor.start == 0
 
 
 def test_a_lattice_with_one_path_is_its_alignment(chain: Path, supervisions: dict[str, Fst], same_graph: SameGraph) -> None:
