@@ -15,6 +15,7 @@ Options:
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
   --ngpu <n>, --strategy <name>   # workers in training (1), and what they exchange (ma)
   --seed <n>               # of the network's weights and the order of chunks (0)
+  --num-leaves <n>         # of the tree, which is exp/chain/tree*_<n> then (250)
   --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 3)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes); --nj <n>, --cmd <command>
@@ -23,14 +24,14 @@ EOF
 
 cd "$(dirname "$0")/../.." || exit 1
 . ./cmd.sh
-stage=0 stop_stage=4 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
+stage=0 stop_stage=4 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_leaves="" num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
 set -e
 train=train affix="" lang=data/lang_chain ali=exp/tri3_ali norm=true epochs=12
 [ "$speeds$ivectors" = falsefalse ] || train=train_sp affix=_sp ali=exp/tri3_ali_train_sp epochs=3
-tree=exp/chain/tree$affix spliced="Append(-1,0,1)" heard="" heard_test=""
+tree=exp/chain/tree$affix${num_leaves:+_$num_leaves} spliced="Append(-1,0,1)" heard="" heard_test=""
 if [ "$ivectors" = true ]; then
   affix=_ivector norm=false spliced="Append(-1,0,1, Scale(0.4, ReplaceIndex(ivector, t, 0)))"
   heard=exp/nnet3/ivectors_train_sp_hires heard_test=exp/nnet3/ivectors_test_hires
@@ -55,7 +56,7 @@ if want 1; then
   rm -f $lang/inputs.json  # the topology is another one than that which the folder was made with
   steps/nnet3/chain/gen_topo.py "$(cat $lang/phones/nonsilence.csl)" "$(cat $lang/phones/silence.csl)" > $lang/topo
   steps/nnet3/chain/build_tree.sh --cmd "$cmd" --frame-subsampling-factor 3 --context-opts "--context-width=2 --central-position=1" \
-    250 data/$train $lang $ali $tree
+    "${num_leaves:-250}" data/$train $lang $ali $tree
   utils/mkgraph.sh --self-loop-scale 1.0 data/lang_test $tree $tree/graph
 fi
 
