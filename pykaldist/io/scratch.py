@@ -56,7 +56,7 @@ class RowWriter:
 
 
 class StoredValues(Mapping[str, T]):
-    """Values by their names, in the order in which they came; they lie in files until they are asked for, and names take 300 bytes each.
+    """Values by their names, in the order in which they came; they lie in files until they are asked for, and names take 200 bytes each.
 
     What is added lies in a nameless file in `folder`, by default that of temporary files: `write` puts a value there, `read` makes it of
     its bytes again.
