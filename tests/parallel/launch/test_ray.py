@@ -102,4 +102,5 @@ def test_errors_are_one_sentence(cluster: dict[str, str], store: Path, tmp_path:
     assert more.returncode == 1 and "the job wants 5 CPUs of Ray, whose cluster has 4" in more.stderr.splitlines()[-1]
     (store / "train" / "manifest.json").unlink()
     lost = train(cluster, store, tmp_path / "lost", "--strategy", "ma", "--launcher", "ray")
-    assert lost.returncode == 1 and "manifest.json" in lost.stderr.splitlines()[-1] and "Traceback" not in lost.stderr
+    *_, last, example = lost.stderr.splitlines()
+    assert lost.returncode == 1 and "manifest.json" in last and example.startswith("  e.g.: ") and "Traceback" not in lost.stderr
