@@ -41,7 +41,7 @@ def _expand(values: np.ndarray, scales: np.ndarray, rows: np.ndarray, out: np.nd
 
 
 def expand(values: torch.Tensor, scales: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the numbers that bytes (N, T, dim) stand for to `out`, float32; those of part n have the scales `scales[rows[n]]` (4, dim)."""
+    """Write the numbers that bytes (N, T, dim) stand for to `out`, float32; bytes [n] have the scales `scales[rows[n]]` (4, dim)."""
     if values.is_cpu:  # where PyTorch takes four times as long: it goes along so many short rows
         _expand(values.numpy(), scales.numpy(), rows.numpy(), out.numpy())
         return

@@ -14,7 +14,7 @@ Options:
   --cmvn-opts <options>    # of the network's features (without i-vectors "--norm-means=true --norm-vars=false"; with them none, as Vosk needs)
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
   --ngpu <n>, --strategy <name>   # workers in training (1), and what they exchange (ma)
-  --seed <n>, --num-leaves <n>    # of the weights and the order of chunks (0); of the tree, which is exp/chain/tree*_<n> then (250)
+  --seed <n>, --num-leaves <n>    # seed of the weights and the order of chunks (0), leaves of the tree exp/chain/tree*_<n> (250)
   --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 3)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes); --nj <n>, --cmd <command>
