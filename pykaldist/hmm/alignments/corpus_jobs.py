@@ -230,8 +230,10 @@ class JobCorpus(Corpus):
         fmllr = pipeline.fmllr
 
         def transforms(part: Corpus) -> dict[str, Any]:
-            speakers = dict.fromkeys(data.utt2spk[utt] for utt in part.utts) if fmllr is not None else {}
-            return {"fmllr": None if fmllr is None else {speaker: fmllr[speaker] for speaker in speakers if speaker in fmllr}}
+            if fmllr is None:
+                return {"fmllr": None}
+            speakers = dict.fromkeys(data.utt2spk[utt] for utt in part.utts)
+            return {"fmllr": {speaker: fmllr[speaker] for speaker in speakers if speaker in fmllr}}
 
         made.run(_read_features, Engine(), made.feats, own=transforms, data=str(data.path), pipeline=replace(pipeline, fmllr=None))
         return made

@@ -75,6 +75,7 @@ class PhoneLattice:
 
     @classmethod
     def parse(cls, data: bytes) -> PhoneLattice:
+        """Read the bytes that `write` has written."""
         end = 8 * (1 + int(np.frombuffer(data, np.int64, 1)[0]))
         return cls(Fst.parse(data[end:], "a phone lattice"), np.frombuffer(data[8:end], np.int64))
 
