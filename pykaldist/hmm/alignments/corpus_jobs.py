@@ -24,7 +24,7 @@ import subprocess
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -227,15 +227,7 @@ class JobCorpus(Corpus):
             write_message(jobs.folder / f"blocks/{number}",
                           {"utts": utts[first:end], "words": list(words[first:end]), "offsets": offsets[first:end + 1] - offsets[first],
                            "first": first, "first_frame": int(offsets[first])})
-        fmllr = pipeline.fmllr
-
-        def transforms(part: Corpus) -> dict[str, Any]:
-            if fmllr is None:
-                return {"fmllr": None}
-            speakers = dict.fromkeys(data.utt2spk[utt] for utt in part.utts)
-            return {"fmllr": {speaker: fmllr[speaker] for speaker in speakers if speaker in fmllr}}
-
-        made.run(_read_features, Engine(), made.feats, own=transforms, data=str(data.path), pipeline=replace(pipeline, fmllr=None))
+        made.run(_read_features, Engine(), made.feats, data=str(data.path), pipeline=pipeline)
         return made
 
     @property
@@ -287,9 +279,8 @@ class JobCorpus(Corpus):
 
 
 @block_task(outputs=1)
-def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, pipeline: FeaturePipeline,
-                   fmllr: dict[str, np.ndarray] | None) -> None:
-    source, pipeline = _data(data), replace(pipeline, fmllr=fmllr)
+def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, pipeline: FeaturePipeline) -> None:
+    source = _data(data)
     for number, utt in enumerate(part.utts):
         found, expected = pipeline.apply(source, utt), (part.num_frames(number), feats.shape[1])
         if found.shape != expected:
