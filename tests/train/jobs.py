@@ -102,15 +102,20 @@ def descendants(pid: int) -> set[int]:
     """A process, its children, theirs, and so on."""
     found = {pid}
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in path.read_text().split():
-            found |= descendants(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            for child in path.read_text().split():
+                found |= descendants(int(child))
     return found
 
 
 def listening(pid: int) -> set[tuple[str, int]]:
     """The addresses and ports at which a process, and what it has started, listens by TCP."""
-    inodes = {os.readlink(path) for one in descendants(pid) for path in Path(f"/proc/{one}/fd").iterdir() if path.is_symlink()}
-    found = set()
+    inodes, found = set(), set()
+    for one in descendants(pid):
+        with contextlib.suppress(FileNotFoundError):  # a process may end meanwhile
+            for path in Path(f"/proc/{one}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):  # a file may be closed meanwhile: a checkpoint's, say
+                    inodes.add(os.readlink(path))
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
