@@ -15,11 +15,11 @@ from typing import cast
 
 import numpy as np
 
-from pykaldist.errors import ALIGNING, UserError, named
+from pykaldist.errors import ALIGNING, UserError
 from pykaldist.io.archive import read_value
 from pykaldist.io.kaldi import KaldiReader
 from pykaldist.io.scratch import StoredValues
-from pykaldist.io.tables import output_archive, read_places, write_matrix
+from pykaldist.io.tables import output_archive, read_archive, write_matrix
 
 
 def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray:
@@ -41,7 +41,7 @@ def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
 class SpeakerTransforms(StoredValues[np.ndarray]):
     """The fMLLR transform of each speaker, in the order in which they came; one takes 13 kB.
 
-    What is added lies in a nameless file in `folder`, by default that of temporary files.
+    They lie in a nameless file in `folder`, by default that of temporary files.
     """
 
     def __init__(self, transforms: Iterable[tuple[str, np.ndarray]] = (), folder: Path | None = None) -> None:
@@ -57,9 +57,7 @@ class SpeakerTransforms(StoredValues[np.ndarray]):
             raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
         found, shape = cls(), None
         for path in paths:
-            with named(path):
-                stream = open(path, "rb")  # noqa: SIM115  # open as long as these transforms are there: the file may be replaced meanwhile
-            for speaker, (matrix, begin, size) in read_places(path):
+            for speaker, matrix in read_archive(path):
                 if speaker in found:
                     raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again "
                                     f"({ALIGNING}, steps/decode_fmllr.sh).")
@@ -68,7 +66,7 @@ class SpeakerTransforms(StoredValues[np.ndarray]):
                     raise UserError(f"{path}, {speaker}: expected a transform, a matrix of D x D or D x (D + 1) for one D, found shape "
                                     f"{matrix.shape} behind {shape}; make the alignment or the decoding again ({ALIGNING}, "
                                     "steps/decode_fmllr.sh).")
-                found.add_place(speaker, stream, begin, size)
+                found.add(speaker, matrix)
         return found
 
 

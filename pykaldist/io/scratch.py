@@ -56,34 +56,30 @@ class RowWriter:
 
 
 class StoredValues(Mapping[str, T]):
-    """Values by their names, in the order in which they came; they lie in files until they are asked for, and names take 200 bytes each.
+    """Values by their names, in the order in which they came; they lie in a nameless file until they are asked for.
 
-    What is added lies in a nameless file in `folder`, by default that of temporary files: `write` puts a value there, `read` makes it of
-    its bytes again.
+    The file is in `folder`, by default that of temporary files: `write` puts a value there, `read` makes it of its bytes again. In memory
+    a name takes 200 bytes.
     """
 
     def __init__(self, read: Callable[[bytes], T], write: Callable[[IO[bytes], T], object], folder: Path | None = None) -> None:
         self._read, self._write, self._folder = read, write, folder or Path(tempfile.gettempdir())
-        self._added: IO[bytes] | None = None
-        self._places: dict[str, tuple[IO[bytes], int, int]] = {}  # file, first byte, number of bytes
+        self._stream: IO[bytes] | None = None
+        self._places: dict[str, tuple[int, int]] = {}  # first byte, number of bytes
 
     def add(self, name: str, value: T) -> None:
         """Add, or replace, a value."""
-        if self._added is None:
-            self._added = nameless(self._folder)
-        begin = self._added.tell()
+        if self._stream is None:
+            self._stream = nameless(self._folder)
+        begin = self._stream.tell()
         with explain_full_disk(self._folder):
-            self._write(self._added, value)
-            self._added.flush()
-        self.add_place(name, self._added, begin, self._added.tell() - begin)
-
-    def add_place(self, name: str, stream: IO[bytes], begin: int, size: int) -> None:
-        """Add, or replace, the value that has so many bytes of a file from byte `begin` on; the file stays open."""
-        self._places[name] = stream, begin, size
+            self._write(self._stream, value)
+            self._stream.flush()
+        self._places[name] = begin, self._stream.tell() - begin
 
     def __getitem__(self, name: str) -> T:
-        stream, begin, size = self._places[name]
-        return self._read(os.pread(stream.fileno(), size, begin))
+        begin, size = self._places[name]
+        return self._read(os.pread(cast("IO[bytes]", self._stream).fileno(), size, begin))
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

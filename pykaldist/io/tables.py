@@ -138,18 +138,10 @@ def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray
 
     Where it has checksums (sums.py), its values and their number are checked. Raises UserError, naming the entry, for damage.
     """
-    for key, (value, _, _) in read_places(path):
-        yield key, value
-
-
-def read_places(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[np.ndarray, int, int]]]:
-    """The same as `read_archive`, with each value's first byte in the archive, as it is unpacked, and the number of its bytes."""
     sums = Sums.of(os.fspath(path))
 
-    def read(stream: io.BufferedReader) -> tuple[np.ndarray, int, int]:
-        begin = stream.tell()
-        value = read_value(stream if sums is None else checked(sums, stream, begin))
-        return value, begin, stream.tell() - begin
+    def read(stream: io.BufferedReader) -> np.ndarray:
+        return read_value(stream if sums is None else checked(sums, stream, stream.tell()))
 
     count = 0
     for entry in read_entries(path, read):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -72,7 +73,9 @@ def test_transforms_of_speakers_are_read_when_they_are_asked_for(tmp_path: Path,
             rows = [(speaker, [" ".join(f"{value:.9g}" for value in row) for row in matrix.tolist()]) for speaker, matrix in part]
             form = "{}  [\n  {}\n  {}\n  {} ]\n"
             (tmp_path / f"trans.{job}").write_text("".join(form.format(speaker, *lines) for speaker, lines in rows))
+    open_files = len(os.listdir("/proc/self/fd"))
     found = SpeakerTransforms.read(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) <= open_files + 1  # whatever the number of jobs
     write_speaker_transforms(tmp_path / "trans.1", [("s9", np.zeros((3, 4)))])  # found are what there was
     (tmp_path / "trans.2").unlink()
     assert list(found) == list(written) and len(found) == 5 and "s9" not in found
