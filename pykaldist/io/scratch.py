@@ -93,9 +93,10 @@ class StoredValues(Mapping[str, T]):
 
 def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, folder: Path | None = None) -> np.ndarray:
     """An array of zeros: in memory with up to `limit` rows, or without a folder; else in a nameless file in `folder`."""
-    if folder is None or shape[0] <= limit:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if folder is None or shape[0] <= limit or not size:
         return np.zeros(shape, dtype)
-    stream, size = nameless(folder), int(np.prod(shape)) * np.dtype(dtype).itemsize
+    stream = nameless(folder)
     with explain_full_disk(folder, size):
         os.posix_fallocate(stream.fileno(), 0, size)  # so that a full disk is found here, not when a page is written
     return _mapped(stream, shape, np.dtype(dtype))

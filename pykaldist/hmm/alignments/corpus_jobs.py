@@ -172,8 +172,10 @@ class RowFiles:
             raise IndexError(f"rows {rows.start} to {rows.stop} are of several blocks")
         return self.block(number)[rows.start - first:rows.stop - first]
 
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        return np.concatenate([self.block(number).copy() for number in range(len(self.bounds) - 1)])
+    def pieces(self) -> Iterator[np.ndarray]:
+        """Iterate over the rows of each block."""
+        for number in range(len(self.bounds) - 1):
+            yield self.block(number)
 
 
 class GraphFiles(Numbered[TrainingGraph]):
@@ -220,7 +222,7 @@ class JobCorpus(Corpus):
         lengths = utt2num_frames(data)
         offsets = np.concatenate([[0], np.cumsum([lengths[utt] for utt in utts])]).astype(np.int64)
         block = block or max(LEAST, min(BLOCK, -(-int(offsets[-1]) // jobs.count)))
-        made = cls(utts, np.zeros(0), offsets, words, unknown, block=block, jobs=jobs)
+        made = cls(utts, np.zeros(0), offsets, words, unknown, jobs.folder, block=block, jobs=jobs)
         made.feats = made.new_rows(pipeline.apply(data, utts[0]).shape[1], np.float32)
         (jobs.folder / "blocks").mkdir()
         for number, (first, end) in enumerate(made.blocks()):

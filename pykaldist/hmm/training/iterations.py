@@ -30,6 +30,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.io.npz import read_npz, write_npz
 from pykaldist.io.scratch import release
 from pykaldist.options import option
 from pykaldist.progress import Progress
@@ -110,11 +111,11 @@ class Checkpoint:
         state.tree.write(KaldiWriter(tree))
         learned: dict[str, Any] = {f"learned_{name}": array for name, array in (adaptation.state() if adaptation else {}).items()}
         with atomic_open(self.path, "wb") as stream:
-            np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
-                     tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),
-                     rng=json.dumps(state.rng.bit_generator.state), **{name: getattr(state.gmm, name) for name in _GMM}, **learned)
-        for array in (state.alignments.tids, *learned.values()):
-            release(array)
+            write_npz(stream, {
+                "iteration": np.array(iteration), "tree": np.frombuffer(tree.getvalue(), np.uint8),
+                "log_probs": state.transition_model.log_probs, "tids": state.alignments.tids,
+                "retried": np.array(state.alignments.retried, dtype=str), "rng": np.array(json.dumps(state.rng.bit_generator.state)),
+                **{name: getattr(state.gmm, name) for name in _GMM}, **learned})
         self._last, self.stage = time.monotonic(), iteration
         return True
 
@@ -129,8 +130,7 @@ class Checkpoint:
         if not self.path.is_file():
             raise UserError(f"--stage {self.stage}: {exp} has no training to go on with (resume.npz); {again}.")
         try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                kept = {name: stored[name] for name in stored.files}
+            kept = read_npz(self.path, corpus.scratch)
         except numpy_damage() as error:
             raise UserError(f"{self.path} is damaged ({reason(error)}); {again}.") from error
         if missing := [name for name in ("iteration", "tree", "log_probs", "tids", "retried", "rng", *_GMM) if name not in kept]:
@@ -161,7 +161,9 @@ class Checkpoint:
                             f"use the same options, or {again}.")
         tids = corpus.new_rows(None, np.int32)
         for part, mine in corpus.parts(tids):
-            mine[:] = kept["tids"][part.first_frame:part.first_frame + len(mine)]
+            rows = kept["tids"][part.first_frame:part.first_frame + len(mine)]
+            mine[:] = rows
+            release(rows)
         return State(tree, model, gmm, Alignments(tids, kept["retried"].tolist()), feats, rng)
 
     def done(self) -> None:
