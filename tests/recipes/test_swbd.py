@@ -178,6 +178,7 @@ def test_without_a_corpus_it_says_what_is_needed(make_recipe: Made) -> None:
     assert done.returncode == 1 and "--corpus is needed: the folder with the packages LDC97S62 and others" in done.stderr
 
 
+@pytest.mark.slow  # test_fisher_swbd.py goes through the same preparation and more stages
 def test_every_stage_on_a_stand_in(make_recipe: Made, speech: Path, tmp_path: Path) -> None:
     """From the packages to a word error rate by NIST's scoring; with an hour of speech table 6 too."""
     if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):
