@@ -280,22 +280,23 @@ class Scale:
         """The stages whose size is hours of speech."""
         work, recipe, nj = self.work / f"{hours:g}h", self.recipe, self.args.nj
         exp, lang, jobs = recipe / "exp", recipe / "data/lang", ("--nj", nj)
-        training = (*jobs, *(("--num-iters", self.args.num_iters) if self.args.num_iters else ()))
+        gmm_jobs = (*jobs, "--jobs", self.args.jobs)
+        training = (*gmm_jobs, *(("--num-iters", self.args.num_iters) if self.args.num_iters else ()))
         size = (self.args.num_leaves, self.args.tot_gauss)
         stages: dict[str, tuple[list[object], Path]] = {
             "make_mfcc": (["steps/make_mfcc.sh", *jobs, "--mfcc-config", recipe / "conf/mfcc.conf", work / "audio", work / "log",
                            work / "mfcc"], work / "mfcc"),
             "cmvn": (["steps/compute_cmvn_stats.sh", work / "data", work / "log", work / "cmvn"], work / "cmvn"),
             "train_mono": (["steps/train_mono.sh", *training, work / "data", lang, work / "mono"], work / "mono"),
-            "align_mono": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "mono", work / "mono_ali"], work / "mono_ali"),
+            "align_mono": (["steps/align_si.sh", *gmm_jobs, work / "data", lang, exp / "mono", work / "mono_ali"], work / "mono_ali"),
             "train_deltas": (["steps/train_deltas.sh", *training, *size, work / "data", lang, work / "mono_ali", work / "tri1"],
                              work / "tri1"),
-            "align_si": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri1", work / "tri1_ali"], work / "tri1_ali"),
+            "align_si": (["steps/align_si.sh", *gmm_jobs, work / "data", lang, exp / "tri1", work / "tri1_ali"], work / "tri1_ali"),
             "train_lda_mllt": (["steps/train_lda_mllt.sh", *training, *size, work / "data", lang, work / "tri1_ali", work / "tri2"],
                                work / "tri2"),
-            "align_lda": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
+            "align_lda": (["steps/align_si.sh", *gmm_jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
             "train_sat": (["steps/train_sat.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "tri3"], work / "tri3"),
-            "align_fmllr": (["steps/align_fmllr.sh", *jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
+            "align_fmllr": (["steps/align_fmllr.sh", *gmm_jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
             "make_fmllr_feats": (["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali", work / "data-fmllr",
                                   work / "data", exp / "tri3", work / "log", work / "fmllr"], work / "fmllr"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
@@ -462,6 +463,8 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="file with a JSON object a measurement, which this run adds to")
     parser.add_argument("--plot", type=Path, help="picture to draw of them")
     parser.add_argument("--nj", type=int, default=1, help="jobs (default: 1)")
+    parser.add_argument("--jobs", choices=("threads", "array"), default="threads",
+                        help="what they are in GMM training and alignment, but not end to end (default: threads)")
     parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
     parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
     parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")
