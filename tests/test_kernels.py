@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pykaldist.io.fst import _scan
+from pykaldist.io.lock import locked
 from pykaldist.kernels import KERNELS, Kernel, all_kernels, interpreted_where, kernel
 
 USER = """
@@ -128,3 +129,20 @@ def test_compile_does_nothing_again_but_writes_byte_code(rehearsed: dict[str, li
     assert list(tmp_path.rglob("pykaldist/programs/command.*.pyc"))
     recorded = Path(_scan.dispatcher._cache.cache_path) / "kernels.json"
     assert json.loads(recorded.read_text())["kernels"] == rehearsed
+
+
+def test_compile_waits_for_another_compilation(tmp_path: Path, root: Path) -> None:
+    """When it returns, the kernels are there, whoever has compiled them; one in the background leaves it to the other."""
+    env = {**os.environ, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": str(tmp_path)}
+    asked = ("import json; from pykaldist.io.fst import _scan; from pykaldist.kernels import fingerprint; "
+             "print(json.dumps([str(_scan.dispatcher._cache.cache_path), fingerprint(_scan)]))")
+    cache, of = json.loads(subprocess.run([sys.executable, "-c", asked], env=env, check=True, capture_output=True, text=True).stdout)
+    command = [sys.executable, "-m", "pykaldist", "compile"]
+    with locked(cache):
+        assert subprocess.run([*command, "--background"], env=env, check=True, capture_output=True, text=True).stdout == ""
+        waiting = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert waiting.stderr is not None and "waiting for its end" in waiting.stderr.readline()
+        (Path(cache) / "kernels.json").write_text(json.dumps({"of": of, "kernels": {}}))
+        assert waiting.poll() is None
+    said, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0 and "another process has compiled the kernels meanwhile" in said

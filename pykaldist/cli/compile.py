@@ -61,8 +61,13 @@ def run(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(cache))
-        except UserError:
-            print("another process is compiling the kernels")
+        except UserError:  # another process compiles them
+            if args.background:
+                return
+            notice("another process is compiling the kernels; waiting for its end")
+            stack.enter_context(locked(cache, wait=True))
+        if _compiled_before(done) == wanted:
+            print(f"another process has compiled the kernels meanwhile: {done}")
             return
         if args.background:
             notice("compiling kernels in the background, once a checkout; stages that need them wait for them")

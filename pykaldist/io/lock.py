@@ -13,8 +13,8 @@ from pykaldist.errors import UserError
 
 
 @contextlib.contextmanager
-def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the lock of `folder` for the block; raises UserError where another process holds it.
+def locked(folder: str | os.PathLike[str], wait: bool = False) -> Iterator[None]:
+    """Hold the lock of `folder` for the block; where another process holds it, raise UserError, or wait for its end with `wait`.
 
     The folder is made if need be.
 
@@ -24,7 +24,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+", encoding="utf-8") as stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             stream.seek(0)
             holder = stream.read().strip() or "another process"
