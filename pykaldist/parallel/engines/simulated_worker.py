@@ -8,7 +8,8 @@ With t the seconds of a minibatch, scaled to the run's minibatch and parameters 
                 that share a device. It takes no time where the cluster file does not have a bandwidth.
     pauses      work takes longer by the time in which the worker stands still. Other workers can still call it, as its helper thread lives.
 
-Every random time comes from the counter-based generator of (seed, worker, how much it has done).
+Every random time comes from the counter-based generator of (seed, worker, number of the time among the worker's), of which a block of
+numbers is drawn at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pykaldist.parallel.clusters.costs import scaled, work_seconds
 from pykaldist.parallel.fabric.interface import BeginParts, Compute, Fabric, T, num_bytes
 
 COMPUTE_TIMES = 1  # number of a stream of random numbers
+DRAWS = 64  # random numbers of a worker that are drawn at once
 LEAST_VARIANCE = 1e-12  # variance of a minibatch's relative seconds below which they are all equal
 
 
@@ -38,7 +40,7 @@ class SimulatedFabric(Fabric):
         self.trace: list[Any] | None = None
 
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
-        return cast(T, await Compute(partial(work, *arguments)))
+        return cast(T, await Compute(partial(work, *arguments) if arguments else work))
 
     async def compute_parts(self, work: Callable[..., T], slices: Sequence[slice],
                             exchange: Callable[[int], Coroutine[Any, Any, Any]]) -> tuple[T, list[int]]:
@@ -61,6 +63,8 @@ class WorkTimes:
     def __init__(self, cluster: Cluster, size: int, sharing: int, seed: int) -> None:
         self.cluster, self.size, self.sharing, self.seed = cluster, size, sharing, seed
         self.seconds = cluster.compute
+        self.drawn = [0] * size  # random times of each worker so far
+        self._draws: list[list[float]] = [[] for _ in range(size)]  # those that come next, the next one last
         self._pauses: dict[int, list[Pause]] = defaultdict(list)
         for pause in sorted(cluster.pauses, key=lambda p: p.at):
             self._pauses[pause.worker].append(pause)
@@ -69,15 +73,16 @@ class WorkTimes:
         """Scale the cluster's seconds to a workload."""
         self.seconds = scaled(self.cluster, workload)
 
-    def minibatch(self, rank: int, part: float, done: tuple[int, ...]) -> tuple[float, float]:
-        """(seconds of computing, seconds of loading that computing does not hide) of a part of a full minibatch.
+    def load_drawn(self, drawn: list[int]) -> None:
+        """Go on after so many random times of each worker."""
+        self.drawn, self._draws = list(drawn), [[] for _ in drawn]
 
-        `done` says how much the worker has done. Random times depend on it.
-        """
+    def minibatch(self, rank: int, part: float) -> tuple[float, float]:
+        """(seconds of computing, seconds of loading that computing does not hide) of a part of a full minibatch."""
         seconds = self.seconds
         mean = self.sharing * part * (seconds.alone if self.size == 1 else seconds.minibatch_seconds)
         load = self.sharing * part * seconds.load_seconds
-        compute = self._draw(rank, mean * self.cluster.slow.get(str(rank), 1.0), done) if part else 0.0
+        compute = self._draw(rank, mean * self.cluster.slow.get(str(rank), 1.0)) if part else 0.0
         return compute, max(0.0, load - compute) if seconds.load_overlaps else load
 
     def own_work(self, what: str, moved: float) -> float:
@@ -96,10 +101,15 @@ class WorkTimes:
                 time = start + pause.seconds
         return time + seconds
 
-    def _draw(self, rank: int, mean: float, done: tuple[int, ...]) -> float:
+    def _draw(self, rank: int, mean: float) -> float:
         """Draw the random seconds of a minibatch."""
         variance = self.seconds.spread**2
         if variance < LEAST_VARIANCE:
             return mean
-        draw = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, COMPUTE_TIMES, rank, *done])))
-        return mean * variance * float(draw.standard_gamma(1.0 / variance))
+        draws = self._draws[rank]
+        if not draws:
+            block, place = divmod(self.drawn[rank], DRAWS)
+            generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, COMPUTE_TIMES, rank, block])))
+            draws.extend(generator.standard_gamma(1.0 / variance, DRAWS)[place:][::-1].tolist())
+        self.drawn[rank] += 1
+        return mean * variance * draws.pop()

@@ -18,9 +18,10 @@ which it waits.
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ class Simulation(SimulatedChanges):
 
     time = "simulated"
     keeps_time = keeps_dead = True
+    priced = PricedHost  # what carries out the exchanges that are begun now and finished later
 
     def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
         super().__init__(size, deterministic)
@@ -70,7 +72,7 @@ class Simulation(SimulatedChanges):
         self.fabrics: Sequence[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self._network = Network(cluster, size)
-        self._priced = PricedHost(size, self._network, deterministic)
+        self._priced = self.priced(size, self._network, deterministic)
         self._priced.living = self.living
         self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
         self._times = WorkTimes(cluster, size, self._network.sharing, seed)
@@ -85,6 +87,9 @@ class Simulation(SimulatedChanges):
         self._loaded: dict[str, Any] | None = None  # a state within an epoch, from which to go on
         self._running = False
         self._serve[BeginParts] = self._begin_parts
+        self._alone: dict[type[Request], Callable[[int, Any], tuple[bool, Any]]] = {  # requests that a worker makes by itself, or its group
+            Compute: self._begin_compute, TakeMinibatch: self._take, MoreMinibatches: self._rest, Call: self._call,
+            AwaitAnswer: self._await_answer, WithinGroup: self._join}
         self._reset()
 
     def _reset(self) -> None:
@@ -159,6 +164,7 @@ class Simulation(SimulatedChanges):
         self._work, self._results = work, [None] * self.size
         self._parked: dict[int, Request] = {}  # worker -> its request of the kind that all workers make together
         self._joined: dict[int, WithinGroup] = {}  # worker -> its request of the kind that its group makes together
+        self._come = [0] * self.size  # how many of a group have joined, by its first worker
         self._going = set(self.living)
         self._prepare()
         self._running = True
@@ -170,6 +176,20 @@ class Simulation(SimulatedChanges):
                     self._add_event(max(0.0, at - self._before), worker, kind, number)
         for rank in list(self.living):
             self._drive(rank, None)
+        gc.freeze()  # what thousands of workers hold stays to the epoch's end: collections need not look through it again and again
+        try:
+            self._handle_events()
+        finally:
+            gc.unfreeze()
+        self._running = False
+        if self.elastic:
+            self.elastic.end_epoch()
+        score = score_seconds(self._workload(), self._times.seconds, self.cluster, self.size)
+        self._epoch_end = self._latest() + score + self._times.seconds.epoch_seconds
+        return self._results
+
+    def _handle_events(self) -> None:
+        """Handle the events in the order of simulated time, until all workers have ended."""
         while self._going:
             self._meet()
             if not self._going:
@@ -181,12 +201,6 @@ class Simulation(SimulatedChanges):
                 self._on_call(time, rank, kind, about)
             else:
                 getattr(self, f"_on_{kind}")(time, rank, about)
-        self._running = False
-        if self.elastic:
-            self.elastic.end_epoch()
-        score = score_seconds(self._workload(), self._times.seconds, self.cluster, self.size)
-        self._epoch_end = self._latest() + score + self._times.seconds.epoch_seconds
-        return self._results
 
     def _workload(self) -> Workload:
         """The run's workload, where its workers are known; else that of the cluster file."""
@@ -237,26 +251,20 @@ class Simulation(SimulatedChanges):
 
     def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
         """Handle a worker's request. Returns (the worker has to wait, the answer if it has not)."""
+        handle = self._alone.get(type(request))
+        if handle is not None:
+            return handle(rank, request)
         if isinstance(request, Begin) and self._inherited.get(rank):
             return False, self._inherit(rank, request)
-        if isinstance(request, Compute):
-            if not self._computing[rank]:  # otherwise the work was under way at the checkpoint
-                self._begin_compute(rank, request)
-            return True, None
-        if isinstance(request, TakeMinibatch):
-            return False, self._take(rank, request)
-        if isinstance(request, MoreMinibatches):
-            return self._rest(rank, request)
-        if isinstance(request, Call):
-            return False, self._calls.begin(self._clock[rank], rank, request)
-        if isinstance(request, AwaitAnswer):
-            answer = self._calls.wait(request.ticket)
-            return answer is None, answer
-        if isinstance(request, WithinGroup):
-            self._join(rank, request)
-        else:
-            self._parked[rank] = request
+        self._parked[rank] = request
         return True, None
+
+    def _call(self, rank: int, request: Call) -> tuple[bool, Any]:
+        return False, self._calls.begin(self._clock[rank], rank, request)
+
+    def _await_answer(self, rank: int, request: AwaitAnswer) -> tuple[bool, Any]:
+        answer = self._calls.wait(request.ticket)
+        return answer is None, answer
 
     def _add_event(self, time: float, rank: int, kind: str, about: Any) -> None:
         self._numbers[rank] += 1
@@ -317,21 +325,25 @@ class Simulation(SimulatedChanges):
 
     # Requests that a group makes together.
 
-    def _join(self, rank: int, request: WithinGroup) -> None:
-        self._joined[rank] = request
+    def _join(self, rank: int, request: WithinGroup) -> tuple[bool, Any]:
         first, members = request.members[0], request.members
-        if first in self._gathered or any(k not in self._joined for k in members):
-            return  # its exchange was under way at the checkpoint; or not all have come
-        begin = max(self._clock[k] for k in members)
+        self._joined[rank] = request
+        self._come[first] += 1
+        if first in self._gathered or self._come[first] < len(members):
+            return True, None  # its exchange was under way at the checkpoint; or not all have come
+        begin = max([self._clock[k] for k in members])
         seconds = self._network.allreduce_seconds(num_bytes(request.buffer), len(members)) / (1 if request.sums else 2)
         for k in members:
-            self.fabrics[k].seconds["wait"] += begin - self._clock[k]
-            self.fabrics[k].seconds["exchange"] += seconds
+            spent = self.fabrics[k].seconds
+            spent["wait"] += begin - self._clock[k]
+            spent["exchange"] += seconds
         self._gathered.add(first)
         self._add_event(begin + seconds, first, "within", len(members))
+        return True, None
 
     def _on_within(self, time: float, rank: int, count: int) -> None:
         self._gathered.remove(rank)
+        self._come[rank] = 0
         requests = [self._joined.pop(k) for k in range(rank, rank + count)]
         if requests[0].sums:
             self._add(self.processes, [r.buffer for r in requests], [1.0] * count, 1.0)
@@ -342,16 +354,17 @@ class Simulation(SimulatedChanges):
 
     # Computing.
 
-    def _begin_compute(self, rank: int, request: Compute) -> None:
+    def _begin_compute(self, rank: int, request: Compute) -> tuple[bool, Any]:
+        if self._computing[rank]:  # the work was under way at the checkpoint
+            return True, None
         if request.what:
             self._begin_work(rank, request)
-            return
+            return True, None
         worker = self.workers[rank] if self.workers else None
         before = worker.frames if worker else 0
         result = request.work()
         part = (worker.frames - before) / worker.sampler.minibatch_size if worker else 1.0
-        done = (worker.updates, worker.index) if worker else (self._numbers[rank],)
-        compute, load = self._times.minibatch(rank, part, done)
+        compute, load = self._times.minibatch(rank, part)
         begin = self._clock[rank]
         end = self._times.end(rank, begin, compute + load, self._before)
         spent = self.fabrics[rank].seconds
@@ -360,6 +373,7 @@ class Simulation(SimulatedChanges):
         spent["wait"] += max(0.0, end - begin - compute - load)  # standing still
         self._computing[rank], self._computed[rank] = True, (end, compute)
         self._add_event(end, rank, "compute", result)
+        return True, None
 
     def _begin_work(self, rank: int, request: Compute) -> None:
         """Do a strategy's own work, and add the event of its end."""
@@ -397,15 +411,15 @@ class Simulation(SimulatedChanges):
 
     # Minibatches.
 
-    def _take(self, rank: int, request: TakeMinibatch) -> float | None:
+    def _take(self, rank: int, request: TakeMinibatch) -> tuple[bool, Any]:
         found = self._minibatches.take(rank, request.queue, request.unsettled)
         if self._minibatches.over:
             self._wake(self._clock[rank])
         if found is None:
-            return None
+            return False, None
         place, fraction = found
         self._sources.assign(self.workers[rank], place)
-        return fraction
+        return False, fraction
 
     def _rest(self, rank: int, request: MoreMinibatches) -> tuple[bool, Any]:
         """Handle a request for more minibatches. Returns (the worker has to wait, the answer if it has not)."""
@@ -480,7 +494,7 @@ class Simulation(SimulatedChanges):
             self.on_safe_point(wish)
 
     def state_dict(self) -> dict[str, Any]:
-        more = self._changes_state()
+        more = {"drawn": list(self._times.drawn), **self._changes_state()}
         if not self._running:
             return {"seconds_before": self._before + self._epoch_end, "living": list(self.living), **more}
         return {
@@ -495,6 +509,7 @@ class Simulation(SimulatedChanges):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._before, self.living[:] = state["seconds_before"], state["living"]
+        self._times.load_drawn(state["drawn"])
         self._load_changes(state)
         self._loaded = state if "clock" in state else None
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -36,11 +36,13 @@ T = TypeVar("T")
 class Request:
     """One request of a coroutine. The coroutine waits until the host answers it."""
 
+    __slots__ = ()
+
     def __await__(self) -> Generator[Request, Any, Any]:
         return (yield self)
 
 
-@dataclass
+@dataclass(slots=True)
 class Average(Request):
     """Replace the buffer by the weighted mean over all workers (`Fabric.average`)."""
 
@@ -50,7 +52,7 @@ class Average(Request):
     since: Tensor | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Mean(Request):
     """Make the weighted mean over all workers in a new buffer (`Fabric.mean`)."""
 
@@ -58,14 +60,14 @@ class Mean(Request):
     weight: float
 
 
-@dataclass
+@dataclass(slots=True)
 class Begin(Request):
     """Begin an exchange in the background (`Fabric.begin`)."""
 
     exchange: Coroutine[Any, Any, Any]
 
 
-@dataclass
+@dataclass(slots=True)
 class ComputeParts(Request):
     """Compute a buffer part by part, and begin to exchange each part when it is made (`Fabric.compute_parts`)."""
 
@@ -74,7 +76,7 @@ class ComputeParts(Request):
     exchange: Callable[[int], Coroutine[Any, Any, Any]]
 
 
-@dataclass
+@dataclass(slots=True)
 class BeginParts(Request):
     """Begin to exchange each part of a buffer as at the time when it was made, where time is simulated."""
 
@@ -82,14 +84,14 @@ class BeginParts(Request):
     exchange: Callable[[int], Coroutine[Any, Any, Any]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Finish(Request):
     """Wait for the end of an exchange in the background (`Fabric.finish`)."""
 
     ticket: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Sum(Request):
     """Sum buffers and, but for None, values over all workers (`Fabric.sum`)."""
 
@@ -97,21 +99,21 @@ class Sum(Request):
     value: float | None
 
 
-@dataclass
+@dataclass(slots=True)
 class Total(Request):
     """Sum values over all workers (`Fabric.total`)."""
 
     value: float
 
 
-@dataclass
+@dataclass(slots=True)
 class Maximum(Request):
     """Find the largest value of all workers (`Fabric.maximum`)."""
 
     value: float
 
 
-@dataclass
+@dataclass(slots=True)
 class Exchange(Request):
     """Send a buffer to one worker and receive one from another (`Fabric.exchange`)."""
 
@@ -120,35 +122,35 @@ class Exchange(Request):
     source: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Gather(Request):
     """Collect the buffers of all workers (`Fabric.gather`)."""
 
     buffer: Tensor
 
 
-@dataclass
+@dataclass(slots=True)
 class Scatter(Request):
     """Send a part to each worker (`Fabric.scatter`)."""
 
     parts: list[Tensor]
 
 
-@dataclass
+@dataclass(slots=True)
 class SafePoint(Request):
     """Allow a checkpoint here (`Fabric.safe_point`)."""
 
     pass
 
 
-@dataclass
+@dataclass(slots=True)
 class NextRound(Request):
     """Begin the next round of an elastic job (`Fabric.next_round`)."""
 
     period: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Compute(Request):
     """Do some work: training, or, where `what` names it, a strategy's own work, which reads and writes `moved` bytes."""
 
@@ -157,7 +159,7 @@ class Compute(Request):
     moved: float = 0.0
 
 
-@dataclass
+@dataclass(slots=True)
 class TakeMinibatch(Request):
     """Take the next minibatch (`Fabric.take`)."""
 
@@ -166,7 +168,7 @@ class TakeMinibatch(Request):
     group: range
 
 
-@dataclass
+@dataclass(slots=True)
 class MoreMinibatches(Request):
     """Wait until there are more minibatches, or the epoch is over (`Fabric.more`)."""
 
@@ -174,7 +176,7 @@ class MoreMinibatches(Request):
     unsettled: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Call(Request):
     """Call another worker (`Fabric.call` and `Fabric.call_in_turn`)."""
 
@@ -185,7 +187,7 @@ class Call(Request):
     patient: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class WithinGroup(Request):
     """Sum buffers within a group of workers, or broadcast that of the first one (`Fabric.sum_within`, `Fabric.broadcast_within`)."""
 
@@ -195,7 +197,7 @@ class WithinGroup(Request):
     sums: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class AwaitAnswer(Request):
     """Wait for the answer to a call (`Fabric.answer`)."""
 
@@ -262,7 +264,7 @@ class Fabric:
         """
         return await Mean(buffer, weight)
 
-    async def begin(self, exchange: Coroutine[Any, Any, Any]) -> int:
+    def begin(self, exchange: Coroutine[Any, Any, Any]) -> Awaitable[int]:
         """Begin an exchange in the background, such as `fabric.mean(buffer, weight)`, and return a ticket for `finish`.
 
         The worker goes on at once.
@@ -272,11 +274,11 @@ class Fabric:
         other, in the order in which they were begun. A checkpoint does not contain them: a strategy that is resumed first has to begin them
         again, in their order.
         """
-        return await Begin(exchange)
+        return Begin(exchange)
 
-    async def finish(self, ticket: int) -> Any:
+    def finish(self, ticket: int) -> Awaitable[Any]:
         """Wait for the end of an exchange that was begun, and return its result."""
-        return await Finish(ticket)
+        return Finish(ticket)
 
     async def sum(self, buffer: Tensor, value: float | None = None) -> float:
         """Replace a buffer by its sum, buffer <- sum_k buffer_k over all workers k, and return the sum of their values.
@@ -340,7 +342,7 @@ class Fabric:
         marks it may change its state only after its last request, or in the work of a `compute`, which is not done again.
         """
 
-    async def take(self, queue: bool, unsettled: int = 0, group: range | None = None) -> float | None:
+    def take(self, queue: bool, unsettled: int = 0, group: range | None = None) -> Awaitable[float | None]:
         """Take the worker's next minibatch: `worker.step` or `worker.gradient` will use it. None if there is none for it now.
 
         The minibatch is the next one of the worker's own part of the data. When that part is used up, it is one of another worker's part:
@@ -348,14 +350,14 @@ class Fabric:
         own part's) that was taken before. `unsettled` says how many of the minibatches taken last are not yet settled: the other workers
         have received what the worker learnt from all those before. The workers of a `group` take their minibatches at the same time.
         """
-        return await TakeMinibatch(queue, unsettled, range(self.rank, self.rank + 1) if group is None else group)
+        return TakeMinibatch(queue, unsettled, range(self.rank, self.rank + 1) if group is None else group)
 
-    async def more(self, queue: bool, unsettled: int = 0) -> bool:
+    def more(self, queue: bool, unsettled: int = 0) -> Awaitable[bool]:
         """Wait, after `take` has returned None, for another minibatch, or for the end of the epoch's last.
 
         Returns True where there is another minibatch (a worker has died), False where all of the epoch are done.
         """
-        return await MoreMinibatches(queue, unsettled)
+        return MoreMinibatches(queue, unsettled)
 
     @property
     def answers_while_computing(self) -> bool:
@@ -366,13 +368,13 @@ class Fabric:
         """A context in which no call to this worker is answered. Nothing may be awaited in it."""
         return contextlib.nullcontext()
 
-    async def sum_within(self, buffer: Tensor, value: float, members: range) -> float:
+    def sum_within(self, buffer: Tensor, value: float, members: range) -> Awaitable[float]:
         """Replace a buffer by its sum over a group of workers, of which this is one, and return the sum of their values."""
-        return await WithinGroup(buffer, value, members, True)
+        return WithinGroup(buffer, value, members, True)
 
-    async def broadcast_within(self, buffer: Tensor, members: range) -> None:
+    def broadcast_within(self, buffer: Tensor, members: range) -> Awaitable[None]:
         """Replace a buffer by that of the first worker of a group."""
-        await WithinGroup(buffer, 0.0, members, False)
+        return WithinGroup(buffer, 0.0, members, False)
 
     def lend(self, like: Tensor) -> Tensor:
         """Return a new buffer of the same shape as `like`, in memory that is shared with other processes where possible.
@@ -400,14 +402,14 @@ class Fabric:
         """Answer the calls of others by `handler(sender, buffer, value)` when they arrive, one at a time, whatever this worker does."""
         self.handler = handler
 
-    async def call(self, to: int, buffer: Tensor, value: float) -> int:
+    def call(self, to: int, buffer: Tensor, value: float) -> Awaitable[int]:
         """Send a buffer and a number to worker `to`, and go on at once. Returns a ticket; `answer` waits for the answer.
 
         When this returns, the caller may use the buffer again, unless it is lent.
         """
-        return await Call(to, buffer, value, False, True)
+        return Call(to, buffer, value, False, True)
 
-    async def call_in_turn(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
+    def call_in_turn(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> Awaitable[int]:
         """Call a worker that serves one such call at a time, as a parameter server does.
 
         The buffer must stay as it is until the answer has come.
@@ -415,11 +417,11 @@ class Fabric:
         The worker is busy with a call from the first byte of the call to the last byte of the answer. Where it is busy, a patient call
         waits for its turn. A call that is not patient is refused at once: `handler(sender, None, value)` makes the answer to it.
         """
-        return await Call(to, buffer, value, True, patient)
+        return Call(to, buffer, value, True, patient)
 
-    async def answer(self, ticket: int) -> tuple[Tensor | None, float]:
+    def answer(self, ticket: int) -> Awaitable[tuple[Tensor | None, float]]:
         """Wait for the answer to a call. Nobody may change its buffer. (None, 0) where the other worker has died."""
-        return await AwaitAnswer(ticket)
+        return AwaitAnswer(ticket)
 
 
 def num_bytes(buffer: Tensor) -> int:

@@ -40,8 +40,9 @@ PIECE = 1 << 16  # parameters
 
 def pieces(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split all vectors into parts of equal size. On a CPU, a part stays in the cache while it is worked on."""
-    piece = PIECE if vectors[0].device.type == "cpu" else len(vectors[0])
-    return zip(*(vector.split(piece) for vector in vectors), strict=True)
+    if vectors[0].numel() <= PIECE or vectors[0].device.type != "cpu":
+        return iter([vectors])
+    return zip(*(vector.split(PIECE) for vector in vectors), strict=True)
 
 
 class Mixing:

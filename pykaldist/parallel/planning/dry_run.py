@@ -115,10 +115,11 @@ class NoSteps:
 
 
 def tiny_workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
-                 parameters: int = 0) -> list[Worker]:
-    """Workers without data. Their models stand for some with so many parameters."""
+                 parameters: int = 0, one_model: bool = False) -> list[Worker]:
+    """Workers without data. Their models stand for some with so many parameters; with `one_model` all of them have the same, of zeros."""
     data = cast(Sampler, NoData(minibatch_size, minibatches, ngpu))
-    workers = [Worker(cast(Optimizer, NoSteps(shapes, device, parameters)), data) for _ in range(ngpu)]
+    steps = [NoSteps(shapes, device, parameters) for _ in range(1 if one_model else ngpu)]
+    workers = [Worker(cast(Optimizer, steps[k % len(steps)]), data) for k in range(ngpu)]
     for worker in workers:
         worker.begin_epoch(0, 0.0)
     return workers
@@ -208,8 +209,8 @@ class _RehearsalFabric(Fabric):
         return work()
 
 
-class _Unsummed(PricedHost):
-    """A priced host that does not sum: nobody looks at the values."""
+class _Unsummed(Host):
+    """A host that does not sum: nobody looks at the values."""
 
     def _add(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
         pass
@@ -218,7 +219,17 @@ class _Unsummed(PricedHost):
         pass
 
 
-class _Rehearsal(_Unsummed):
+class _UnsummedPriced(_Unsummed, PricedHost):
+    """A priced host that does not sum."""
+
+
+class _DrySimulation(_Unsummed, Simulation):
+    """A simulation that does not sum."""
+
+    priced = _UnsummedPriced
+
+
+class _Rehearsal(_UnsummedPriced):
     """Adds up seconds while the workers go from one exchange to the next.
 
     At an exchange they wait for the slowest of them (`plan.py`): after q minibatches of a device, e(n) v t sqrt(q) is expected.
@@ -234,7 +245,7 @@ class _Rehearsal(_Unsummed):
         self.exchange = self.wait = self._now = 0.0
         self.uncounted: set[str] = set()
         self._done = self._alike = 0  # minibatches of a worker up to the last request, and up to the last exchange
-        self._overlap_host: _Unsummed = _Unsummed(size, self.network)
+        self._overlap_host: _UnsummedPriced = _UnsummedPriced(size, self.network)
 
     def _answers_to(self, requests: list[Any]) -> list[Any]:
         first, c, sharing = requests[0], self.compute, self.network.sharing
@@ -296,12 +307,12 @@ def simulated_epoch(strategy: str, options: Any, workload: Workload, cluster: Cl
 
     Where the cluster lets workers die, synchronous ones are those of an elastic job. Raises UserError for strategies that cannot go on.
     """
-    host, strategies = Simulation(ngpu, _shrunk(cluster, workload)), [make_strategy(strategy, options) for _ in range(ngpu)]
+    host, strategies = _DrySimulation(ngpu, _shrunk(cluster, workload)), [make_strategy(strategy, options) for _ in range(ngpu)]
     if cluster.failures and not strategies[0].independent:
         if why := strategies[0].inelastic():
             raise UserError(f"cluster {cluster.name} lets workers fail: {why}.")
         host.be_elastic()
-    host.workers = tiny_workers(workload.minibatch_size, ngpu, minibatches, [SHAPE], parameters=workload.parameters)
+    host.workers = tiny_workers(workload.minibatch_size, ngpu, minibatches, [SHAPE], parameters=workload.parameters, one_model=True)
     host.begin_epoch()
     host.run([one.epoch(w, f) for one, w, f in zip(strategies, host.workers, host.fabrics, strict=True)])
     return host

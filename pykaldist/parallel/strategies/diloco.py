@@ -17,6 +17,7 @@ The rate is that of one worker, as the outer step makes up for fewer updates. On
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -78,7 +79,8 @@ def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
 class Diloco(Strategy):
     """`flights`, exchanges under way: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch.
 
-    `turn`: fragments sent; `frames`: of the epoch when each was sent last; `lost`: r_k; `lost_means`: those of its means."""
+    `turn`: fragments sent; `frames`: of the epoch when each was sent last; `lost`: r_k, None without rounding; `lost_means`: those of its
+    means. The vectors `outer`, `velocity` and `lost` have fragment after fragment, each with its pieces one after the other."""
 
     options: DilocoOptions
     lr_scale, one_model = "none", False
@@ -114,8 +116,10 @@ class Diloco(Strategy):
             return await self.by_itself(worker, fabric)
         o, params, gap = self.options, worker.params, self.options.gap(worker.sampler.minibatch_size)
         self.to(params.device)
+        self._lay_out(worker)
         if self.outer is None:
-            self.outer, self.velocity, self.lost = params.clone(), torch.zeros_like(params), torch.zeros_like(params)
+            self.outer = torch.cat([piece for fragment in self._mine for piece in fragment])
+            self.velocity, self.lost = torch.zeros_like(params), torch.zeros_like(params) if o.outer_bits < 32 else None
         await self._through(worker, fabric, gap)
         while fabric.elastic and await self._through(worker, fabric, gap, True):
             pass  # a worker that was lost in the last exchange has left more rounds
@@ -142,23 +146,33 @@ class Diloco(Strategy):
             await self._land(worker, fabric, await self._send(worker, fabric, fragment, 0), 0.0)
         return found
 
-    def _pieces(self, fragment: int) -> list[slice]:
-        """The slices of the parameters that a fragment consists of."""
-        count = self.options.fragments ** (2 if self.options.fragment_pattern == "strided" else 1)
-        edges = [len(self.outer) * i // count for i in range(count + 1)]
-        return [slice(edges[i], edges[i + 1]) for i in range(fragment, count, self.options.fragments)]
+    def _lay_out(self, worker: Worker) -> None:
+        """Find each fragment: its `_mine`, the worker's parameters piece by piece, and its `_place` in the vectors that have fragment after
+        fragment; where in it `_statistics` are; and the `_sizes` of its pieces."""
+        fragments, params = self.options.fragments, worker.params
+        count = fragments ** (2 if self.options.fragment_pattern == "strided" else 1)
+        edges = [len(params) * i // count for i in range(count + 1)]
+        pieces = [[slice(edges[i], edges[i + 1]) for i in range(fragment, count, fragments)] for fragment in range(fragments)]
+        self._mine = [[params[p] for p in those] for those in pieces]
+        self._sizes = [[p.stop - p.start for p in those] for those in pieces]
+        ends = list(itertools.accumulate(map(sum, self._sizes), initial=0))
+        self._place = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
+        self._statistics = [
+            [slice(start - p.start + max(s.start, p.start), start - p.start + min(s.stop, p.stop))
+             for p, start in zip(those, itertools.accumulate(sizes, initial=0), strict=False)
+             for s in worker.statistics if s.start < p.stop and p.start < s.stop]
+            for those, sizes in zip(pieces, self._sizes, strict=True)]
 
     async def _send(self, worker: Worker, fabric: Fabric, fragment: int, due: int) -> int:
         """Begin to exchange a fragment. Returns the ticket."""
-        bits, pieces = self.options.outer_bits, self._pieces(fragment)
-        gradient = torch.cat([self.outer[p] - worker.params[p] for p in pieces])
+        bits, place = self.options.outer_bits, self._place[fragment]
+        gradient = self.outer[place] - torch.cat(self._mine[fragment])
 
         def rounded() -> list[Tensor]:
-            parts = gradient.add_(torch.cat([self.lost[p] for p in pieces])).tensor_split(fabric.size)
+            parts = gradient.add_(self.lost[place]).tensor_split(fabric.size)
             messages = [encode(part, bits) for part in parts]
-            left = gradient - torch.cat([decode(message, part, bits) for message, part in zip(messages, parts, strict=True)])
-            for p in pieces:
-                self.lost[p], left = left.tensor_split([p.stop - p.start])
+            torch.sub(gradient, torch.cat([decode(message, part, bits) for message, part in zip(messages, parts, strict=True)]),
+                      out=self.lost[place])
             return messages
 
         sent = [gradient] if bits == 32 else await fabric.work("rounding", rounded, gradient, 30)
@@ -171,7 +185,7 @@ class Diloco(Strategy):
         bits = self.options.outer_bits
         if bits == 32:
             return await fabric.mean(sent[0], weight), 0.0
-        parts = self.outer.new_empty(sum(p.stop - p.start for p in self._pieces(fragment))).tensor_split(fabric.size)
+        parts = torch.empty_like(self.outer[self._place[fragment]]).tensor_split(fabric.size)
         weights = torch.cat(await fabric.gather(self.outer.new_tensor([weight]))).clamp_min_(1e-6)
         mean = torch.zeros_like(parts[fabric.rank]) + self.lost_means[fragment]
         for share, message in zip(weights / weights.sum(), await fabric.scatter(sent), strict=True):
@@ -182,16 +196,15 @@ class Diloco(Strategy):
     async def _land(self, worker: Worker, fabric: Fabric, ticket: int, mixing: float) -> None:
         """Take the outer step for the fragment that was sent first, whose mean has come."""
         o, fragment = self.options, self.flights.pop(0)[0]
-        pieces = self._pieces(fragment)
         mean, self.lost_means[fragment] = await fabric.finish(ticket)
 
         def step() -> None:
-            for p, gradient in zip(pieces, mean.split([p.stop - p.start for p in pieces]), strict=True):
-                velocity = self.velocity[p].mul_(o.outer_momentum).add_(gradient)
-                move = gradient.add(velocity, alpha=o.outer_momentum).mul_(o.outer_learning_rate)
-                for s in worker.statistics:
-                    part = slice(max(s.start - p.start, 0), max(s.stop - p.start, 0))
-                    velocity[part], move[part] = 0.0, gradient[part]
-                worker.params[p].mul_(mixing).add_(self.outer[p].sub_(move), alpha=1.0 - mixing)
+            outer, velocity = self.outer[self._place[fragment]], self.velocity[self._place[fragment]]
+            torch.add(mean, velocity, alpha=o.outer_momentum, out=velocity)
+            move = mean.add(velocity, alpha=o.outer_momentum).mul_(o.outer_learning_rate)
+            for s in self._statistics[fragment]:
+                velocity[s], move[s] = 0.0, mean[s]
+            outer.sub_(move)
+            torch._foreach_lerp_(self._mine[fragment], outer.split(self._sizes[fragment]), 1.0 - mixing)
 
         await fabric.work("the outer step", step, mean, 18)
