@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
 from pykaldist.progress import notice
 from pykaldist.score.bootstrap import read_counts
 from pykaldist.study.claims import Claim
@@ -39,23 +40,30 @@ def folder_of(trial: Trial, exp: Path) -> Path:
 
 
 def carry_out(trial: Trial, corpus: Prepared, exp: Path) -> Result:
-    """Train; decode and score unless it only finds a rate. Goes on where it was ended. Raises VerbError where something fails."""
+    """Train; decode and score unless it only finds a rate. Goes on where it was ended. Raises VerbError where something fails.
+
+    The seconds of CPU are those of all calls for this training, but for one that was killed with this process.
+    """
     folder = folder_of(trial, exp)
     log, decode = exp / "log" / f"{folder.name}.log", folder / "decode"
+    ended = log.with_suffix(".cpu_seconds")  # of the calls before
     before, train = (chain_training if corpus.spec.chain else training)(trial, corpus, exp, folder)
+    before += float(ended.read_text(encoding="utf-8")) if ended.is_file() else 0.0
     commands = [train]
     if not trial.tuning:
         commands += [["decode", *corpus.spec.decode.split(), "--device", "cpu", corpus.graph, corpus.test, decode],
                      ["score", *corpus.spec.score.split(), corpus.test, corpus.graph, decode]]
     try:
         seconds = before + run_verbs(log, *commands)
-    except VerbError:
+    except VerbError as error:
         if DIVERGED not in log.read_text(encoding="utf-8"):
+            write_text(ended, f"{before + error.seconds:.1f}\n")
             raise
         result = Result(trial.corpus, trial.options, trial.seed, diverged=True, cpu_seconds=0.0)
     else:
         result = _found(trial, folder, seconds)
     shutil.rmtree(folder)
+    ended.unlink(missing_ok=True)
     return result
 
 

@@ -23,7 +23,11 @@ for words in json.loads(sys.argv[1]):
 
 
 class VerbError(UserError):
-    """The error of a verb that ended with a status other than 0."""
+    """The error of a verb that ended with a status other than 0, after so many `seconds` of CPU."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 _children: set[subprocess.Popen[bytes]] = set()
@@ -63,6 +67,7 @@ def _run(log: Path, folder: Path, named: str, words: Sequence[str]) -> float:
         finally:
             _children.discard(child)
     child.returncode = os.waitstatus_to_exitcode(status)
+    seconds = usage.ru_utime + usage.ru_stime
     if child.returncode:
-        raise VerbError(f"{named} ended with status {child.returncode}; see {log}.")
-    return usage.ru_utime + usage.ru_stime
+        raise VerbError(f"{named} ended with status {child.returncode}; see {log}.", seconds)
+    return seconds

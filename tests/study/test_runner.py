@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import pytest
 from study_claims import a_claim, a_result
 
 from pykaldist.errors import UserError
+from pykaldist.study import runner
 from pykaldist.study.order import in_order
 from pykaldist.study.results import TUNING_SEED, Result, Results, Trial
 from pykaldist.study.runner import carry_out, folder_of, run_missing
@@ -107,6 +109,28 @@ def test_a_rate_is_tried_by_a_training(make_store, tmp_path: Path, rate: str) ->
     assert not folder_of(trial, tmp_path).exists() and list((tmp_path / "log").iterdir())
 
 
+def test_the_cpu_time_of_a_training_is_that_of_all_its_calls(monkeypatch: pytest.MonkeyPatch, make_store, tmp_path: Path) -> None:
+    make_store([30, 40], seed=1, name="dev")
+    corpus = SimpleNamespace(spec=SimpleNamespace(chain=""), store=make_store([60, 80, 50]).path.parent)
+    trial = Trial("toy", "--hid-dim 4 --hid-layers 1 --learn-rates 0.005,0.005 --schedule fixed --splice 0", TUNING_SEED)
+    calls = iter([VerbError("train ended with status 143", 1000.0), VerbError("train ended with status 143", 30.0), None])
+    run = runner.run_verbs
+
+    def ended_twice(log: Path, *commands: Sequence[object]) -> float:
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("ended")
+        if error := next(calls):
+            raise error
+        return run(log, *commands)
+
+    monkeypatch.setattr(runner, "run_verbs", ended_twice)
+    for _ in range(2):
+        with pytest.raises(VerbError):
+            carry_out(trial, corpus, tmp_path)  # type: ignore[arg-type]
+    assert 1030 < carry_out(trial, corpus, tmp_path).cpu_seconds < 1530  # type: ignore[arg-type]
+    assert [path.suffix for path in (tmp_path / "log").iterdir()] == [".log"]
+
+
 def test_a_verb_that_fails_names_its_log(tmp_path: Path) -> None:
     with pytest.raises(VerbError, match=r"ls ended with status 1; see .*ls.log"):
         run_verbs(tmp_path / "ls.log", ["ls", str(tmp_path / "missing")])
@@ -115,6 +139,7 @@ def test_a_verb_that_fails_names_its_log(tmp_path: Path) -> None:
 
 ENDLESS = """
 import signal, sys, time
+from collections.abc import Sequence
 from pathlib import Path
 from study_claims import a_claim
 from pykaldist.study import runner, verbs

@@ -17,7 +17,6 @@ The rate is that of one worker, as the outer step makes up for fewer updates. On
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -76,6 +75,36 @@ def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
     return blocks.flatten()[: len(values)].to(values.dtype)
 
 
+@dataclass
+class Fragment:
+    """A fragment of the model. `mine`: the worker's parameters in it, piece by piece. `sizes`: the pieces' lengths.
+
+    `place`: where it is in vectors that have fragment after fragment. `statistics`: the slices of it that are statistics of the data.
+    """
+
+    mine: list[Tensor]
+    sizes: list[int]
+    place: slice
+    statistics: list[slice]
+
+
+def fragments_of(worker: Worker, options: DilocoOptions) -> list[Fragment]:
+    """The fragments of a worker's model."""
+    count = options.fragments ** (2 if options.fragment_pattern == "strided" else 1)
+    edges = [len(worker.params) * i // count for i in range(count + 1)]
+    fragments, end = [], 0
+    for number in range(options.fragments):
+        statistics, begin = [], end
+        pieces = [slice(edges[i], edges[i + 1]) for i in range(number, count, options.fragments)]
+        for p in pieces:
+            moved = end - begin - p.start  # from the place in the model to that in the fragment
+            statistics += [slice(moved + max(s.start, p.start), moved + min(s.stop, p.stop))
+                           for s in worker.statistics if s.start < p.stop and p.start < s.stop]
+            end += p.stop - p.start
+        fragments.append(Fragment([worker.params[p] for p in pieces], [p.stop - p.start for p in pieces], slice(begin, end), statistics))
+    return fragments
+
+
 class Diloco(Strategy):
     """`flights`, exchanges under way: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch.
 
@@ -116,9 +145,9 @@ class Diloco(Strategy):
             return await self.by_itself(worker, fabric)
         o, params, gap = self.options, worker.params, self.options.gap(worker.sampler.minibatch_size)
         self.to(params.device)
-        self._lay_out(worker)
+        self._fragments = fragments_of(worker, o)
         if self.outer is None:
-            self.outer = torch.cat([piece for fragment in self._mine for piece in fragment])
+            self.outer = torch.cat([piece for fragment in self._fragments for piece in fragment.mine])
             self.velocity, self.lost = torch.zeros_like(params), torch.zeros_like(params) if o.outer_bits < 32 else None
         await self._through(worker, fabric, gap)
         while fabric.elastic and await self._through(worker, fabric, gap, True):
@@ -146,27 +175,10 @@ class Diloco(Strategy):
             await self._land(worker, fabric, await self._send(worker, fabric, fragment, 0), 0.0)
         return found
 
-    def _lay_out(self, worker: Worker) -> None:
-        """Find each fragment: its `_mine`, the worker's parameters piece by piece, and its `_place` in the vectors that have fragment after
-        fragment; where in it `_statistics` are; and the `_sizes` of its pieces."""
-        fragments, params = self.options.fragments, worker.params
-        count = fragments ** (2 if self.options.fragment_pattern == "strided" else 1)
-        edges = [len(params) * i // count for i in range(count + 1)]
-        pieces = [[slice(edges[i], edges[i + 1]) for i in range(fragment, count, fragments)] for fragment in range(fragments)]
-        self._mine = [[params[p] for p in those] for those in pieces]
-        self._sizes = [[p.stop - p.start for p in those] for those in pieces]
-        ends = list(itertools.accumulate(map(sum, self._sizes), initial=0))
-        self._place = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
-        self._statistics = [
-            [slice(start - p.start + max(s.start, p.start), start - p.start + min(s.stop, p.stop))
-             for p, start in zip(those, itertools.accumulate(sizes, initial=0), strict=False)
-             for s in worker.statistics if s.start < p.stop and p.start < s.stop]
-            for those, sizes in zip(pieces, self._sizes, strict=True)]
-
     async def _send(self, worker: Worker, fabric: Fabric, fragment: int, due: int) -> int:
         """Begin to exchange a fragment. Returns the ticket."""
-        bits, place = self.options.outer_bits, self._place[fragment]
-        gradient = self.outer[place] - torch.cat(self._mine[fragment])
+        bits, place = self.options.outer_bits, self._fragments[fragment].place
+        gradient = self.outer[place] - torch.cat(self._fragments[fragment].mine)
 
         def rounded() -> list[Tensor]:
             parts = gradient.add_(self.lost[place]).tensor_split(fabric.size)
@@ -185,7 +197,7 @@ class Diloco(Strategy):
         bits = self.options.outer_bits
         if bits == 32:
             return await fabric.mean(sent[0], weight), 0.0
-        parts = torch.empty_like(self.outer[self._place[fragment]]).tensor_split(fabric.size)
+        parts = torch.empty_like(self.outer[self._fragments[fragment].place]).tensor_split(fabric.size)
         weights = torch.cat(await fabric.gather(self.outer.new_tensor([weight]))).clamp_min_(1e-6)
         mean = torch.zeros_like(parts[fabric.rank]) + self.lost_means[fragment]
         for share, message in zip(weights / weights.sum(), await fabric.scatter(sent), strict=True):
@@ -199,12 +211,13 @@ class Diloco(Strategy):
         mean, self.lost_means[fragment] = await fabric.finish(ticket)
 
         def step() -> None:
-            outer, velocity = self.outer[self._place[fragment]], self.velocity[self._place[fragment]]
+            own = self._fragments[fragment]
+            outer, velocity = self.outer[own.place], self.velocity[own.place]
             torch.add(mean, velocity, alpha=o.outer_momentum, out=velocity)
             move = mean.add(velocity, alpha=o.outer_momentum).mul_(o.outer_learning_rate)
-            for s in self._statistics[fragment]:
+            for s in own.statistics:
                 velocity[s], move[s] = 0.0, mean[s]
             outer.sub_(move)
-            torch._foreach_lerp_(self._mine[fragment], outer.split(self._sizes[fragment]), 1.0 - mixing)
+            torch._foreach_lerp_(own.mine, outer.split(own.sizes), 1.0 - mixing)
 
         await fabric.work("the outer step", step, mean, 18)
