@@ -5,10 +5,11 @@
 
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
-align the copies, so that a stage is measured without those before it; pack takes copies of its alignment. make_mfcc reads joined
-recordings. Language models (train_lm, format_lm, const_arpa) and mkgraph have sizes of their own: texts of so many thousand words
-(--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of data directories of so many thousand
-utterances without features (--kutts).
+align the copies, so that a stage is measured without those before it; pack and prepare_chain take copies of its alignment. make_mfcc
+reads joined recordings. prepare_chain is what steps/nnet3/chain/train.py does before it trains: store, chunks and numerators. Language
+models (train_lm, format_lm, const_arpa) and mkgraph have sizes of their own: texts of so many thousand words (--lm-kwords) over a
+lexicon of random pronunciations (--vocabulary); validate and fix are of data directories of so many thousand utterances without
+features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
 speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
@@ -30,6 +31,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -263,9 +265,9 @@ class Scale:
         self.before = [json.loads(line) for line in read_lines(args.rows)] if args.rows and args.rows.is_file() else []
         for row in self.before:
             self.rows.setdefault(row["stage"], []).append((row["size"], row["unit"], Usage(**row["usage"])))
-        for name in ("steps", "utils"):
-            if not (work / name).is_symlink():
-                (work / name).symlink_to(ROOT / name)
+        for path in (ROOT / "steps", ROOT / "utils", self.recipe / "exp"):  # network.xconfig has paths in exp/
+            if not (work / path.name).is_symlink():
+                (work / path.name).symlink_to(path)
 
     def add(self, stage: str, size: float, unit: str, usage: Usage, of: str = "") -> None:
         """Note what a stage took; `of` is the folder of an end-to-end run."""
@@ -300,14 +302,24 @@ class Scale:
             "make_fmllr_feats": (["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali", work / "data-fmllr",
                                   work / "data", exp / "tri3", work / "log", work / "fmllr"], work / "fmllr"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
-                     work / "store")}
+                     work / "store"),
+            "extract_ivectors": (["steps/online/nnet2/extract_ivectors_online.sh", *jobs, work / "hires", exp / "nnet3/extractor",
+                                  work / "ivectors"], work / "ivectors"),
+            "prepare_chain": ([sys.executable, "-m", "pykaldist", "prepare-chain", "train", *CHAIN_OPTIONS, "--feat-dir", work / "hires",
+                               "--tree-dir", exp / "chain/tree", "--lat-dir", work / "copied_ali", "--dir", work / "chain"],
+                              work / "chain")}
         wanted = [name for name in stages if name in self.args.stages]
         needed = {*wanted, *(NEEDS[name] for name in wanted if name in NEEDS)}
-        if needed - {"make_mfcc"}:
+        if needed - {"make_mfcc"} - CHAIN:
             make_features(self.source, work / "data", hours, self.args.joined)
             needed.add("cmvn")
-        if "pack" in needed:
+        if needed & {"pack", "prepare_chain"}:
             copy_alignment(self.source, exp / "tri3_ali", work / "copied_ali", hours, self.args.joined)
+        if needed & CHAIN:
+            make_features(DataDir(recipe / "data/train_hires"), work / "hires", hours, self.args.joined)
+            measure(["steps/compute_cmvn_stats.sh", work / "hires", work / "log", work / "cmvn_hires"], self.work, work / "cmvn_hires")
+        if "prepare_chain" in needed:
+            shutil.copytree(exp / "chain/tdnn/configs", work / "chain/configs")
         if "make_mfcc" in needed:
             make_audio(self.source, work / "audio", hours, self.args.joined)
         for name, (command, out) in stages.items():
@@ -444,9 +456,12 @@ class Scale:
 
 
 NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "make_fmllr_feats": "align_fmllr"}
+CHAIN = {"extract_ivectors", "prepare_chain"}
+CHAIN_OPTIONS = ("--chain.lm-opts=--num-extra-lm-states=2000", "--feat.cmvn-opts", "--norm-means=true --norm-vars=false",
+                 "--chain.xent-regularize", "0.1", "--egs.chunk-width", "150,110,90,60", "--egs.opts", "--frames-overlap-per-eg 0")
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "make_fmllr_feats", "pack", "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
+          "align_fmllr", "make_fmllr_feats", "pack", *sorted(CHAIN), "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
@@ -457,7 +472,9 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=5000, help="words of the lexicon for mkgraph and language models (default: 5000)")
     parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
     parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to measure (default: all)")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[name for name in STAGES if name not in CHAIN],
+                        help=f"stages to measure (default: all but {' and '.join(sorted(CHAIN))}, which need the recipe's "
+                             "local/chain/run_tdnn.sh, and for i-vectors local/nnet3/run_ivector_common.sh)")
     parser.add_argument("--end-to-end", action="store_true", help="each stage on what the one before has made, from audio to word errors")
     parser.add_argument("--num-epochs", type=int, default=1, help="epochs of the network's training, end to end (default: 1)")
     parser.add_argument("--rows", type=Path, help="file with a JSON object a measurement, which this run adds to")
@@ -471,9 +488,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder for data and systems; new, but for --end-to-end (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="leave them there")
     args = parser.parse_args()
-    needed = args.recipe / ("data/test/cmvn.scp" if args.end_to_end else "exp/tri3/final.mdl")
-    if not needed.is_file():
-        raise SystemExit(f"scale.py: ERROR: {needed} does not exist; run its run.sh --stop-stage {1 if args.end_to_end else 2} first.")
+    needed = [("data/test/cmvn.scp", "run.sh --stop-stage 1") if args.end_to_end else ("exp/tri3/final.mdl", "run.sh --stop-stage 2")]
+    if "prepare_chain" in args.stages:
+        needed.append(("exp/chain/tdnn/configs/final.config", "local/chain/run_tdnn.sh --stop-stage 2"))
+    if "extract_ivectors" in args.stages:
+        needed += [("data/train_hires/feats.scp", "local/chain/run_tdnn.sh --stop-stage 2"),
+                   ("exp/nnet3/extractor/final.ie", "local/nnet3/run_ivector_common.sh")]
+    for path, command in needed:
+        if not (args.recipe / path).is_file():
+            raise SystemExit(f"scale.py: ERROR: {args.recipe / path} does not exist; run the recipe's {command} first.")
     with contextlib.ExitStack() as stack:
         if args.work:
             args.work.mkdir(parents=True, exist_ok=args.end_to_end)

@@ -40,6 +40,22 @@ def divided(runs: Iterable[Run], number: int) -> tuple[list[Run], list[Run]]:
     return front, back
 
 
+def dealt(runs: Iterable[Run], numbers: Iterable[int]) -> Iterator[list[Run]]:
+    """Runs of so many minibatches for one after the other, in the order of `runs`, which have them all."""
+    source = iter(runs)
+    split = start = stop = 0
+    for number in numbers:
+        given: list[Run] = []
+        while number:
+            if start == stop:
+                split, start, stop = next(source)
+            middle = min(stop, start + number)
+            if middle > start:
+                given.append((split, start, middle))
+            number, start = number - (middle - start), middle
+        yield given
+
+
 class Shares:
     """The shares of an epoch. `blocks[k]`: minibatches of each block of split k, in their order in the epoch.
 
@@ -111,8 +127,8 @@ class Shares:
             for part in (self.runs, self.under_way, self.done, self.since):
                 del part[rank]
         pool = self._leave(unsettled, living)
-        for rank, number in self._targets(count(pool), living).items():
-            given, pool = divided(pool, number)
+        targets = self._targets(count(pool), living)
+        for rank, given in zip(targets, dealt(pool, targets.values()), strict=True):
             self.runs[rank] += given
         for rank in living:
             self.since[rank] = fractions[rank], self.done[rank], self.left(rank)
