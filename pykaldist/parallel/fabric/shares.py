@@ -85,20 +85,24 @@ class Shares:
         fraction, done, left = self.since[rank]
         return min(1.0, fraction + (1.0 - fraction) * (self.done[rank] - done) / left) if left else 1.0
 
-    def _pieces(self, rank: int, period: int) -> list[int]:
-        """Minibatches of each round that a worker has before it; with a period of 0 by blocks, or, once shares have changed, as many."""
+    def _next(self, rank: int, period: int) -> tuple[int, int]:
+        """(minibatches of a worker's next round, rounds that it has before it).
+
+        With a period of 0 a round is a block, or, once shares have changed, as many minibatches as the largest block has.
+        """
         left = self.left(rank)
         if period == 0 and not self.changes:
             ends = np.cumsum(self.blocks[rank])
-            return np.diff(ends[ends > self.done[rank]], prepend=self.done[rank]).tolist()
+            ahead = ends[ends > self.done[rank]]
+            return (int(ahead[0]) - self.done[rank] if len(ahead) else 0), len(ahead)
         size = period or max(1, max(map(max, self.blocks)))
-        return [min(size, left - start) for start in range(0, left, size)]
+        return min(size, left), -(-left // size)
 
     def begin_round(self, period: int) -> tuple[dict[int, int], int]:
         """Begin a round of up to `period` minibatches of each worker: (its minibatches by worker, rounds that follow); -1 at the end."""
-        pieces = {rank: self._pieces(rank, period) for rank in self.runs}
-        rounds = max(map(len, pieces.values()))
-        numbers = {rank: own[0] if own else 0 for rank, own in pieces.items()}
+        ahead = {rank: self._next(rank, period) for rank in self.runs}
+        rounds = max(behind for _, behind in ahead.values())
+        numbers = {rank: number for rank, (number, _) in ahead.items()}
         for rank, number in numbers.items():
             self.under_way[rank] += number
             self.done[rank] += number

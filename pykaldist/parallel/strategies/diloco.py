@@ -18,7 +18,7 @@ The rate is that of one worker, as the outer step makes up for fewer updates. On
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,14 +77,10 @@ def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
 
 @dataclass
 class Fragment:
-    """A fragment of the model. `mine`: the worker's parameters in it, piece by piece. `sizes`: the pieces' lengths.
+    """A fragment of a worker's model: its pieces, their lengths, and the slices of it that are statistics of the data."""
 
-    `place`: where it is in vectors that have fragment after fragment. `statistics`: the slices of it that are statistics of the data.
-    """
-
-    mine: list[Tensor]
+    pieces: list[Tensor]
     sizes: list[int]
-    place: slice
     statistics: list[slice]
 
 
@@ -92,24 +88,23 @@ def fragments_of(worker: Worker, options: DilocoOptions) -> list[Fragment]:
     """The fragments of a worker's model."""
     count = options.fragments ** (2 if options.fragment_pattern == "strided" else 1)
     edges = [len(worker.params) * i // count for i in range(count + 1)]
-    fragments, end = [], 0
+    fragments = []
     for number in range(options.fragments):
-        statistics, begin = [], end
+        statistics, size = [], 0
         pieces = [slice(edges[i], edges[i + 1]) for i in range(number, count, options.fragments)]
         for p in pieces:
-            moved = end - begin - p.start  # from the place in the model to that in the fragment
-            statistics += [slice(moved + max(s.start, p.start), moved + min(s.stop, p.stop))
+            statistics += [slice(size + max(s.start, p.start) - p.start, size + min(s.stop, p.stop) - p.start)
                            for s in worker.statistics if s.start < p.stop and p.start < s.stop]
-            end += p.stop - p.start
-        fragments.append(Fragment([worker.params[p] for p in pieces], [p.stop - p.start for p in pieces], slice(begin, end), statistics))
+            size += p.stop - p.start
+        fragments.append(Fragment([worker.params[p] for p in pieces], [p.stop - p.start for p in pieces], statistics))
     return fragments
 
 
 class Diloco(Strategy):
     """`flights`, exchanges under way: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch.
 
-    `turn`: fragments sent; `frames`: of the epoch when each was sent last; `lost`: r_k, None without rounding; `lost_means`: those of its
-    means. The vectors `outer`, `velocity` and `lost` have fragment after fragment, each with its pieces one after the other."""
+    `turn`: fragments sent; `frames`: of the epoch when each was sent last. Of each fragment, its pieces one after the other: `outer` and
+    `velocity`; `lost`: r_k, and `lost_means`: those of its means."""
 
     options: DilocoOptions
     lr_scale, one_model = "none", False
@@ -121,7 +116,9 @@ class Diloco(Strategy):
         self.rejected()
 
     def rejected(self) -> None:
-        self.outer = self.velocity = self.lost = cast(Any, None)  # tensors from the first epoch on
+        self.outer: list[Tensor] = []  # from the first epoch on
+        self.velocity: list[Tensor] = []
+        self.lost: list[Tensor] = []
         self.lost_means: list[Any] = [0.0] * self.options.fragments
         self.flights: list[Any] = []
 
@@ -146,9 +143,10 @@ class Diloco(Strategy):
         o, params, gap = self.options, worker.params, self.options.gap(worker.sampler.minibatch_size)
         self.to(params.device)
         self._fragments = fragments_of(worker, o)
-        if self.outer is None:
-            self.outer = torch.cat([piece for fragment in self._fragments for piece in fragment.mine])
-            self.velocity, self.lost = torch.zeros_like(params), torch.zeros_like(params) if o.outer_bits < 32 else None
+        if not self.outer:
+            self.outer = [torch.cat(fragment.pieces) for fragment in self._fragments]
+            self.velocity = [torch.zeros_like(outer) for outer in self.outer]
+            self.lost = [torch.zeros_like(outer) for outer in self.outer] if o.outer_bits < 32 else []
         await self._through(worker, fabric, gap)
         while fabric.elastic and await self._through(worker, fabric, gap, True):
             pass  # a worker that was lost in the last exchange has left more rounds
@@ -177,14 +175,13 @@ class Diloco(Strategy):
 
     async def _send(self, worker: Worker, fabric: Fabric, fragment: int, due: int) -> int:
         """Begin to exchange a fragment. Returns the ticket."""
-        bits, place = self.options.outer_bits, self._fragments[fragment].place
-        gradient = self.outer[place] - torch.cat(self._fragments[fragment].mine)
+        bits = self.options.outer_bits
+        gradient = self.outer[fragment] - torch.cat(self._fragments[fragment].pieces)
 
         def rounded() -> list[Tensor]:
-            parts = gradient.add_(self.lost[place]).tensor_split(fabric.size)
+            parts = gradient.add_(self.lost[fragment]).tensor_split(fabric.size)
             messages = [encode(part, bits) for part in parts]
-            torch.sub(gradient, torch.cat([decode(message, part, bits) for message, part in zip(messages, parts, strict=True)]),
-                      out=self.lost[place])
+            self.lost[fragment] = gradient - torch.cat([decode(m, part, bits) for m, part in zip(messages, parts, strict=True)])
             return messages
 
         sent = [gradient] if bits == 32 else await fabric.work("rounding", rounded, gradient, 30)
@@ -197,8 +194,8 @@ class Diloco(Strategy):
         bits = self.options.outer_bits
         if bits == 32:
             return await fabric.mean(sent[0], weight), 0.0
-        parts = torch.empty_like(self.outer[self._fragments[fragment].place]).tensor_split(fabric.size)
-        weights = torch.cat(await fabric.gather(self.outer.new_tensor([weight]))).clamp_min_(1e-6)
+        parts = torch.empty_like(self.outer[fragment]).tensor_split(fabric.size)
+        weights = torch.cat(await fabric.gather(self.outer[fragment].new_tensor([weight]))).clamp_min_(1e-6)
         mean = torch.zeros_like(parts[fabric.rank]) + self.lost_means[fragment]
         for share, message in zip(weights / weights.sum(), await fabric.scatter(sent), strict=True):
             mean += share * decode(message, mean, bits)
@@ -211,13 +208,12 @@ class Diloco(Strategy):
         mean, self.lost_means[fragment] = await fabric.finish(ticket)
 
         def step() -> None:
-            own = self._fragments[fragment]
-            outer, velocity = self.outer[own.place], self.velocity[own.place]
+            own, outer, velocity = self._fragments[fragment], self.outer[fragment], self.velocity[fragment]
             torch.add(mean, velocity, alpha=o.outer_momentum, out=velocity)
-            move = mean.add(velocity, alpha=o.outer_momentum).mul_(o.outer_learning_rate)
             for s in own.statistics:
-                velocity[s], move[s] = 0.0, mean[s]
-            outer.sub_(move)
-            torch._foreach_lerp_(own.mine, outer.split(own.sizes), 1.0 - mixing)
+                velocity[s] = 0.0
+                outer[s].sub_(mean[s], alpha=1.0 - o.outer_learning_rate)
+            outer.sub_(mean, alpha=o.outer_learning_rate).sub_(velocity, alpha=o.outer_learning_rate * o.outer_momentum)
+            torch._foreach_lerp_(own.pieces, outer.split(own.sizes), 1.0 - mixing)
 
         await fabric.work("the outer step", step, mean, 18)
