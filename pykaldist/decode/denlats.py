@@ -26,7 +26,7 @@ def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequ
     whose lattice does not fit its alignment, is left out and listed in the manifest. Raises UserError for lattices of another model, and
     where nothing is left.
     """
-    ali = AlignmentDir(ali_dir)
+    ali = AlignmentDir(ali_dir, store)
     if ali.model is None or not ali.has_transition_ids:
         raise UserError(f"{ali_dir} has no transition-ids, which say what is right in a frame; align with steps/nnet/align.sh.")
     model = ali_dir / "final.mdl"

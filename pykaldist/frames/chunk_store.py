@@ -15,6 +15,7 @@ What the arrays of numerators are says `frames/lattices.py`. Features are not he
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ def pack_chunks(chunks: Iterable[PackedChunk], store: FrameStore, num_pdfs: int,
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
     (path / "manifest.json").unlink(missing_ok=True)
-    places: list[tuple[int, int, int]] = []
+    places = array("q")
     dim = 0
     with ItemsWriter(path, LAYOUT, UNITS) as writer:
         for chunk in chunks:
@@ -178,13 +179,14 @@ def pack_chunks(chunks: Iterable[PackedChunk], store: FrameStore, num_pdfs: int,
             writer.append({**arrays, "pdf": lattice.transition_id, "weight": chunk.span.weights, "ivector": ivector},
                           {"states": int(lattice.states[-1]), "arcs": len(lattice.source), "cells": len(lattice.frame),
                            "frames": len(chunk.span.weights), "entries": len(lattice.entry), "ivectors": len(ivector)})
-            places.append((chunk.utt, chunk.span.first, chunk.span.frames))
+            places.extend((chunk.utt, chunk.span.first, chunk.span.frames))
     if not places:
         why = f": {next(iter(skipped.values()))} ({next(iter(skipped))})" if skipped else ""
         raise UserError(f"no utterance of {store.path} gives a chunk{why}; look at the chunk widths and at the alignment.")
-    save_array(path / "chunks.npy", np.array(places, np.int64))
-    manifest = ChunkManifest(num_chunks=len(places), num_pdfs=num_pdfs, frame_subsampling_factor=factor, widths=widths, ivector_dim=dim,
-                             totals=writer.totals, frame_store=_identity(store), skipped=skipped, provenance=provenance or {},
+    save_array(path / "chunks.npy", np.frombuffer(places, np.int64).reshape(-1, 3))
+    manifest = ChunkManifest(num_chunks=len(places) // 3, num_pdfs=num_pdfs, frame_subsampling_factor=factor, widths=widths,
+                             ivector_dim=dim, totals=writer.totals, frame_store=_identity(store), skipped=skipped,
+                             provenance=provenance or {},
                              checksums={**writer.checksums, "chunks.npy": checksum(path / "chunks.npy")})
     write_manifest(path / "manifest.json", manifest)
     return manifest

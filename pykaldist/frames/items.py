@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -94,8 +95,8 @@ class ItemsWriter:
     """Packs items into a folder; `checksums` and `totals` are there when the context is left."""
 
     def __init__(self, path: Path, layout: Layout, units: Sequence[str]) -> None:
-        self.path, self._layout, self._units = path, layout, units
-        self._sizes: list[list[int]] = []
+        self.path, self._layout = path, layout
+        self._offsets = {unit: array("q", [0]) for unit in units}
         self._stack = contextlib.ExitStack()
         self.checksums: dict[str, str] = {}
         self.totals: dict[str, int] = {}
@@ -106,21 +107,21 @@ class ItemsWriter:
         return self
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(next(iter(self._offsets.values()))) - 1
 
     def append(self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> None:
         """Write an item: its values, and its length in each unit."""
         for name, sink in self._sinks.items():
             sink.append(arrays[name].astype(self._layout[name][1], copy=False))
-        self._sizes.append([sizes[unit] for unit in self._units])
+        for unit, offsets in self._offsets.items():
+            offsets.append(offsets[-1] + sizes[unit])
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)
         if kind is not None:
             return
-        columns = np.concatenate([np.zeros((1, len(self._units)), np.int64), np.array(self._sizes, np.int64).reshape(-1, len(self._units))])
         self.checksums = {f"{name}.bin": sink.digest.hexdigest() for name, sink in self._sinks.items()}
-        for unit, offsets in zip(self._units, columns.cumsum(0).T, strict=True):
-            save_array(self.path / f"{unit}.npy", np.ascontiguousarray(offsets))
+        for unit, offsets in self._offsets.items():
+            save_array(self.path / f"{unit}.npy", np.frombuffer(offsets, np.int64))
             self.checksums[f"{unit}.npy"] = checksum(self.path / f"{unit}.npy")
-            self.totals[unit] = int(offsets[-1])
+            self.totals[unit] = offsets[-1]

@@ -263,7 +263,7 @@ def _model(ali: Path, model_dir: Path, adapting: Path | None, options: ForcedOpt
 def _results(data: DataDir, lang: LangDir, ali: Path, model: AcousticModel, files: dict[str, SpokenFile],
              words: dict[str, list[tuple[str, str]]], heard: dict[str, Heard]) -> Iterator[tuple[SpokenFile, AlignedFile | None]]:
     """What is said in each recording, or part of one, in time; None where it has no alignment, or its phones do not spell its words."""
-    labels = AlignmentDir(ali)
+    labels = AlignmentDir(ali, ali)
     assert labels.model is not None
     timer = WordTimer(lang, labels.model)
     for utt in progress(data.utterances(), "words and phones", unit="recording"):

@@ -155,7 +155,7 @@ class Preparation:
 
     def _phones(self) -> AlignedPhones:
         """The phones of the tree directory's alignment."""
-        return AlignedPhones(AlignmentDir(self.tree_dir), self.options.frame_subsampling_factor)
+        return AlignedPhones(AlignmentDir(self.tree_dir, self.store), self.options.frame_subsampling_factor)
 
     def _phone_lm(self) -> Fst:
         """Make the phone language model."""
@@ -171,7 +171,7 @@ class Preparation:
         if self.ali_dir == self.tree_dir:
             return AlignedSupervisions(self._phones(), system)
         step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
-        return AlignedSupervisions(AlignedPhones(AlignmentDir(self.ali_dir), step), system)
+        return AlignedSupervisions(AlignedPhones(AlignmentDir(self.ali_dir, self.store), step), system)
 
     def _graphs(self, system: System) -> tuple[Fst, Fst]:
         """Make phone language model, denominator graph and normalisation FST."""

@@ -5,11 +5,11 @@
 
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
-align the copies, so that a stage is measured without those before it; pack and prepare_chain take copies of its alignment. make_mfcc
-reads joined recordings. prepare_chain is what steps/nnet3/chain/train.py does before it trains: store, chunks and numerators. Language
-models (train_lm, format_lm, const_arpa) and mkgraph have sizes of their own: texts of so many thousand words (--lm-kwords) over a
-lexicon of random pronunciations (--vocabulary); validate and fix are of data directories of so many thousand utterances without
-features (--kutts).
+align the copies, so that a stage is measured without those before it; pack, build_chain_tree and prepare_chain take copies of its
+alignment. make_mfcc reads joined recordings. prepare_chain is what steps/nnet3/chain/train.py does before it trains: store, chunks and
+numerators. Language models (train_lm, format_lm, const_arpa) and mkgraph have sizes of their own: texts of so many thousand words
+(--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of data directories of so many thousand
+utterances without features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
 speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
@@ -305,17 +305,20 @@ class Scale:
                      work / "store"),
             "extract_ivectors": (["steps/online/nnet2/extract_ivectors_online.sh", *jobs, work / "hires", exp / "nnet3/extractor",
                                   work / "ivectors"], work / "ivectors"),
+            "build_chain_tree": (["steps/nnet3/chain/build_tree.sh", "--frame-subsampling-factor", 3, "--context-opts",
+                                  "--context-width=2 --central-position=1", 250, work / "data", recipe / "data/lang_chain",
+                                  work / "copied_ali", work / "tree"], work / "tree"),
             "prepare_chain": ([sys.executable, "-m", "pykaldist", "prepare-chain", "train", *CHAIN_OPTIONS, "--feat-dir", work / "hires",
                                "--tree-dir", exp / "chain/tree", "--lat-dir", work / "copied_ali", "--dir", work / "chain"],
                               work / "chain")}
         wanted = [name for name in stages if name in self.args.stages]
         needed = {*wanted, *(NEEDS[name] for name in wanted if name in NEEDS)}
-        if needed - {"make_mfcc"} - CHAIN:
+        if needed - {"make_mfcc"} - HIRES:
             make_features(self.source, work / "data", hours, self.args.joined)
             needed.add("cmvn")
-        if needed & {"pack", "prepare_chain"}:
+        if needed & {"pack", "build_chain_tree", "prepare_chain"}:
             copy_alignment(self.source, exp / "tri3_ali", work / "copied_ali", hours, self.args.joined)
-        if needed & CHAIN:
+        if needed & HIRES:
             make_features(DataDir(recipe / "data/train_hires"), work / "hires", hours, self.args.joined)
             measure(["steps/compute_cmvn_stats.sh", work / "hires", work / "log", work / "cmvn_hires"], self.work, work / "cmvn_hires")
         if "prepare_chain" in needed:
@@ -456,7 +459,8 @@ class Scale:
 
 
 NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "make_fmllr_feats": "align_fmllr"}
-CHAIN = {"extract_ivectors", "prepare_chain"}
+HIRES = {"extract_ivectors", "prepare_chain"}
+CHAIN = {"build_chain_tree", *HIRES}
 CHAIN_OPTIONS = ("--chain.lm-opts=--num-extra-lm-states=2000", "--feat.cmvn-opts", "--norm-means=true --norm-vars=false",
                  "--chain.xent-regularize", "0.1", "--egs.chunk-width", "150,110,90,60", "--egs.opts", "--frames-overlap-per-eg 0")
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
@@ -473,7 +477,7 @@ def main() -> None:
     parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
     parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=[name for name in STAGES if name not in CHAIN],
-                        help=f"stages to measure (default: all but {' and '.join(sorted(CHAIN))}, which need the recipe's "
+                        help=f"stages to measure (default: all but {', '.join(sorted(CHAIN))}, which need the recipe's "
                              "local/chain/run_tdnn.sh, and for i-vectors local/nnet3/run_ivector_common.sh)")
     parser.add_argument("--end-to-end", action="store_true", help="each stage on what the one before has made, from audio to word errors")
     parser.add_argument("--num-epochs", type=int, default=1, help="epochs of the network's training, end to end (default: 1)")
@@ -489,7 +493,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="leave them there")
     args = parser.parse_args()
     needed = [("data/test/cmvn.scp", "run.sh --stop-stage 1") if args.end_to_end else ("exp/tri3/final.mdl", "run.sh --stop-stage 2")]
-    if "prepare_chain" in args.stages:
+    if {"build_chain_tree", "prepare_chain"} & set(args.stages):
         needed.append(("exp/chain/tdnn/configs/final.config", "local/chain/run_tdnn.sh --stop-stage 2"))
     if "extract_ivectors" in args.stages:
         needed += [("data/train_hires/feats.scp", "local/chain/run_tdnn.sh --stop-stage 2"),

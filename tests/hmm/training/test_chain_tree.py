@@ -14,6 +14,7 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.gmm.model_files import read_model, read_tree
 from pykaldist.hmm.lang.topology import read_topology
+from pykaldist.hmm.training import chain_tree
 from pykaldist.hmm.training.chain_tree import ChainTreeOptions, build_chain_tree_dir
 from pykaldist.hmm.training.triphones import grow
 from pykaldist.hmm.tree.questions import _c_rand
@@ -97,6 +98,18 @@ def test_the_script(root: Path, small: Path) -> None:
     assert all(len(tids) == len(old.labels[utt]) for utt, tids in made.labels.items())
     assert read_model(small / "tree/1.mdl")[1].num_gauss == pdfs
     assert (small / "tree/1.mdl").read_bytes() == (small / "tree/final.mdl").read_bytes()
+
+
+def test_some_utterances_at_a_time_make_the_same_tree(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees, gaussians = [], []
+    for block in (10**9, 700):
+        monkeypatch.setattr(chain_tree, "BLOCK", block)
+        out = small / str(block)
+        build_chain_tree_dir(small / "data", small / "lang", small / "ali", out, 80, ChainTreeOptions(3, context_width=2))
+        trees.append((out / "tree").read_bytes())
+        gaussians.append(read_model(out / "final.mdl")[1])
+    assert trees[0] == trees[1]
+    np.testing.assert_allclose(gaussians[0].means_invvars, gaussians[1].means_invvars, rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_refused(golden: Path, small: Path) -> None:
