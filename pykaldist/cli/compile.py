@@ -2,8 +2,9 @@
 
 A tiny corpus goes through every stage. What numba compiles for it goes to numba's cache: __pycache__ beside the sources, or where
 NUMBA_CACHE_DIR says, or the user's cache directory where the checkout cannot be written. Jobs that start meanwhile wait for the kernels
-that they need. A change of a source, of numba or of the CPU makes it necessary again. Byte code goes to __pycache__ even where Python is
-told not to write any (PYTHONDONTWRITEBYTECODE, as in many containers), where every program would compile its modules at each start.
+that they need, and a second `pykaldist compile` waits for the first. A change of a source, of numba or of the CPU makes it necessary
+again. Byte code goes to __pycache__ even where Python is told not to write any (PYTHONDONTWRITEBYTECODE, as in many containers), where
+every program would compile its modules at each start.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def folder_of(trial: Trial, exp: Path) -> Path:
 def carry_out(trial: Trial, corpus: Prepared, exp: Path) -> Result:
     """Train; decode and score unless it only finds a rate. Goes on where it was ended. Raises VerbError where something fails.
 
-    The seconds of CPU are those of all calls for this training, but for one that was killed with this process.
+    The seconds of CPU are those of all calls for this training. Those of a call that was killed together with this process are not known.
     """
     folder = folder_of(trial, exp)
     log, decode = exp / "log" / f"{folder.name}.log", folder / "decode"

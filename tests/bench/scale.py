@@ -303,6 +303,10 @@ class Scale:
                                   work / "data", exp / "tri3", work / "log", work / "fmllr"], work / "fmllr"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
                      work / "store"),
+            "train_diag_ubm": (["steps/online/nnet2/train_diag_ubm.sh", *jobs, "--online-cmvn-config", recipe / "conf/online_cmvn.conf",
+                                work / "hires", 64, exp / "nnet3/pca_transform", work / "ubm"], work / "ubm"),
+            "train_ivector_extractor": (["steps/online/nnet2/train_ivector_extractor.sh", *jobs, "--ivector-dim", 50, "--num-iters", 2,
+                                         work / "hires", exp / "nnet3/diag_ubm", work / "extractor"], work / "extractor"),
             "extract_ivectors": (["steps/online/nnet2/extract_ivectors_online.sh", *jobs, work / "hires", exp / "nnet3/extractor",
                                   work / "ivectors"], work / "ivectors"),
             "build_chain_tree": (["steps/nnet3/chain/build_tree.sh", "--frame-subsampling-factor", 3, "--context-opts",
@@ -459,7 +463,8 @@ class Scale:
 
 
 NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "make_fmllr_feats": "align_fmllr"}
-HIRES = {"extract_ivectors", "prepare_chain"}
+IVECTORS = {"train_diag_ubm", "train_ivector_extractor", "extract_ivectors"}
+HIRES = {"prepare_chain", *IVECTORS}
 CHAIN = {"build_chain_tree", *HIRES}
 CHAIN_OPTIONS = ("--chain.lm-opts=--num-extra-lm-states=2000", "--feat.cmvn-opts", "--norm-means=true --norm-vars=false",
                  "--chain.xent-regularize", "0.1", "--egs.chunk-width", "150,110,90,60", "--egs.opts", "--frames-overlap-per-eg 0")
@@ -495,7 +500,7 @@ def main() -> None:
     needed = [("data/test/cmvn.scp", "run.sh --stop-stage 1") if args.end_to_end else ("exp/tri3/final.mdl", "run.sh --stop-stage 2")]
     if {"build_chain_tree", "prepare_chain"} & set(args.stages):
         needed.append(("exp/chain/tdnn/configs/final.config", "local/chain/run_tdnn.sh --stop-stage 2"))
-    if "extract_ivectors" in args.stages:
+    if IVECTORS & set(args.stages):
         needed += [("data/train_hires/feats.scp", "local/chain/run_tdnn.sh --stop-stage 2"),
                    ("exp/nnet3/extractor/final.ie", "local/nnet3/run_ivector_common.sh")]
     for path, command in needed:

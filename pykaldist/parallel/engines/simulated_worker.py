@@ -74,7 +74,7 @@ class WorkTimes:
         self.seconds = scaled(self.cluster, workload)
 
     def load_drawn(self, drawn: list[int]) -> None:
-        """Go on after so many random times of each worker."""
+        """Continue each worker's random times where so many of them have been drawn."""
         self.drawn, self._draws = list(drawn), [[] for _ in drawn]
 
     def minibatch(self, rank: int, part: float) -> tuple[float, float]:

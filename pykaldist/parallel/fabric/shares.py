@@ -41,7 +41,7 @@ def divided(runs: Iterable[Run], number: int) -> tuple[list[Run], list[Run]]:
 
 
 def dealt(runs: Iterable[Run], numbers: Iterable[int]) -> Iterator[list[Run]]:
-    """Runs of so many minibatches for one after the other, in the order of `runs`, which have them all."""
+    """Deal out the minibatches of `runs` in their order: for each of `numbers`, runs of so many minibatches. There have to be enough."""
     source = iter(runs)
     split = start = stop = 0
     for number in numbers:

@@ -214,6 +214,7 @@ class Diloco(Strategy):
                 velocity[s] = 0.0
                 outer[s].sub_(mean[s], alpha=1.0 - o.outer_learning_rate)
             outer.sub_(mean, alpha=o.outer_learning_rate).sub_(velocity, alpha=o.outer_learning_rate * o.outer_momentum)
+            # one of torch's documented operations on lists of tensors, whose names have an underscore
             torch._foreach_lerp_(own.pieces, outer.split(own.sizes), 1.0 - mixing)
 
         await fabric.work("the outer step", step, mean, 18)
