@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_device
 from pykaldist.hmm.ivector.stages import DiagUbmOptions, diag_ubm_dir

@@ -11,7 +11,8 @@ import contextlib
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
@@ -110,6 +111,24 @@ def prefetch(array: np.ndarray) -> None:
 def release(array: np.ndarray) -> None:
     """Let go of the memory that a part of a scratch array has."""
     _advise(array, mmap.MADV_DONTNEED, _FOLIO)
+
+
+def in_parts(rows: Sequence[slice], *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Iterate over parts of arrays: some rows of all of them at a time.
+
+    Memory lets go of a part when the next one is asked for, which is read meanwhile.
+    """
+    for now, ahead in pairwise([*rows, slice(0, 0)]):
+        for array in arrays:
+            prefetch(array[ahead])
+        yield tuple(array[now] for array in arrays)
+        for array in arrays:
+            release(array[now])
+
+
+def slices(count: int, step: int) -> list[slice]:
+    """The rows 0 to `count` - 1 as slices of `step` of them, the last one of what is left."""
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def _advise(array: np.ndarray, advice: int, around: int = mmap.PAGESIZE) -> None:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.frames.lattice_store import LatticeStore
@@ -25,7 +23,7 @@ from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, write_model
-from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm, read_ubm, train_ubm, write_ubm
+from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, weights_of_tids, write_ubm
 from pykaldist.hmm.training.experiment import PathLike, load_corpus, read_start, replacing
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io import provenance
@@ -170,17 +168,16 @@ def train_diag_ubm_dir(num_gauss: int, data_dir: PathLike, lang_dir: PathLike, a
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali, ali if (ali / "trans.1").is_file() else None), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, model = read_start(ali, lang, corpus)
         gmm = read_model(ali / "final.mdl")[1]
         check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
         (exp / "final.dubm").unlink(missing_ok=True)
-        aligned = tids > 0
-        weights = np.where(aligned & ~np.isin(model.tid2phone[tids], lang.silence_phones), 1.0, options.silence_weight) * aligned
-        occupancy = np.bincount(model.tid2pdf[tids[aligned]], minlength=gmm.num_pdfs).astype(np.float64)
+        tid_weight = weights_of_tids(model, lang.silence_phones, options.silence_weight)
+        occupancy = occupancy_of_pdfs((mine for _, mine in corpus.parts(tids)), model)
         ubm = initial_ubm(gmm, occupancy, num_gauss, options.intermediate)
         log(f"{ubm.num_gauss} Gaussians made of {gmm.num_gauss}")
-        ubm = train_ubm(ubm, corpus.feats, weights, options.num_iters, engine, log)
+        ubm = train_ubm(ubm, lambda: ((part.feats, tid_weight[mine]) for part, mine in corpus.parts(tids)), options.num_iters, engine, log)
         if (ali / "phones.txt").is_file():
             copy_file(ali / "phones.txt", exp / "phones.txt")
         write_text(exp / "num_jobs", f"{nj}\n")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.io.scratch import RowWriter, StoredValues, prefetch, release, scratch_array
+from pykaldist.io.scratch import RowWriter, StoredValues, in_parts, prefetch, release, scratch_array, slices
 
 
 @given(st.lists(st.integers(0, 7), max_size=12), st.integers(0, 20), st.booleans())
@@ -40,6 +40,15 @@ def test_pages_that_were_released_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(array, expected)
 
 
+@given(st.integers(0, 40), st.integers(1, 15))
+def test_parts_are_all_rows_once_and_in_their_order(count: int, step: int) -> None:
+    one, two = np.arange(count), np.arange(3 * count).reshape(count, 3)
+    parts = list(in_parts(slices(count, step), one, two))
+    assert all(len(part) == step for part, _ in parts[:-1])
+    np.testing.assert_array_equal(np.concatenate([one[:0], *(part for part, _ in parts)]), one)
+    np.testing.assert_array_equal(np.concatenate([two[:0], *(part for _, part in parts)]), two)
+
+
 def resident() -> int:
     """The bytes of memory that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -51,6 +60,11 @@ def test_released_pages_are_no_memory_of_the_process(tmp_path: Path) -> None:
     full = resident()
     release(array)
     assert resident() < full - 50_000_000 and array[-1] == 1
+    most = 0
+    for part, in in_parts(slices(len(array), 1 << 19), array):
+        assert part.all()
+        most = max(most, resident())
+    assert most < full - 45_000_000  # the last page brought up to a folio back, and a part is 4 MB
 
 
 def test_parts_smaller_than_what_is_read_around_them_do_not_add_up(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.numbered import Numbered
-from pykaldist.io.scratch import RowWriter, prefetch, release, scratch_array
+from pykaldist.io.scratch import RowWriter, in_parts, scratch_array
 from pykaldist.progress import Progress
 
 BLOCK = 1 << 18  # frames, 44 minutes
@@ -166,20 +166,16 @@ class Corpus:
         if len(blocks) == 1:
             yield self, *arrays
             return
-        everything = (self.feats, *arrays)
+        by_frame = [whole for whole in arrays if isinstance(whole, np.ndarray)]
+        graphs = [whole for whole in arrays if not isinstance(whole, np.ndarray)]
         rows_of = [slice(int(self.offsets[first]), int(self.offsets[end])) for first, end in blocks]
-        for (first, end), rows, ahead in zip(blocks, rows_of, [*rows_of[1:], slice(0, 0)], strict=True):
-            for whole in everything:
-                if isinstance(whole, np.ndarray):
-                    prefetch(whole[ahead])
-            yield (Corpus(self.utts[first:end], self.feats[rows], self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
+        for (first, end), rows, (feats, *mine) in zip(blocks, rows_of, in_parts(rows_of, self.feats, *by_frame), strict=True):
+            own = iter(mine)
+            yield (Corpus(self.utts[first:end], feats, self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
                           self.unknown, first=first, first_frame=rows.start),
-                   *(whole[rows] if isinstance(whole, np.ndarray) else whole.part(first, end) for whole in arrays))
-            for whole in everything:
-                if isinstance(whole, np.ndarray):
-                    release(whole[rows])
-                else:
-                    whole.release()
+                   *(next(own) if isinstance(whole, np.ndarray) else whole.part(first, end) for whole in arrays))
+            for whole in graphs:
+                whole.release()
 
     def each(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
              **shared: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ Scorer = Callable[[int, int, np.ndarray], np.ndarray]
 
 _CHUNK = 16  # pieces of work that a thread takes at a time
 _BLOCK = 2048  # frames at a time in outer products: float32 inside a block, float64 between blocks
+_PIECE = 1 << 15  # most frames of a pdf that one thread sums up; a UBM has all frames in one
 
 
 class Engine:
@@ -58,14 +59,29 @@ class Engine:
         """
         check_dim(gmm.dim, feats)
         stats, log_likelihoods = gmm.new_stats(), np.zeros(gmm.num_pdfs)
+        bounds = frames.bounds
+        large = np.diff(bounds) > _PIECE
+
+        def summed(stats: GmmStats, pdf: int, start: int, end: int) -> float:
+            rows = frames.order[start:end]
+            return gmm.accumulate(stats, pdf, feats[rows], None if other is None else other[rows],
+                                  None if frames.weights is None else frames.weights[start:end])
 
         def one(pdf: int) -> None:
-            part = slice(frames.bounds[pdf], frames.bounds[pdf + 1])
-            rows = frames.order[part]
-            log_likelihoods[pdf] = gmm.accumulate(stats, pdf, feats[rows], None if other is None else other[rows],
-                                                  None if frames.weights is None else frames.weights[part])
+            if not large[pdf]:
+                log_likelihoods[pdf] = summed(stats, pdf, bounds[pdf], bounds[pdf + 1])
+
+        def piece(of: tuple[int, int]) -> tuple[GmmStats, float]:
+            pdf, start = of
+            own = gmm.new_stats()
+            return own, summed(own, pdf, start, min(start + _PIECE, bounds[pdf + 1]))
 
         self.for_each(gmm.num_pdfs, one)
+        pieces = [(pdf, start) for pdf in np.flatnonzero(large).tolist() for start in range(bounds[pdf], bounds[pdf + 1], _PIECE)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            for (pdf, _), (own, log_likelihood) in zip(pieces, pool.map(piece, pieces), strict=True):
+                stats += own
+                log_likelihoods[pdf] += log_likelihood
         return stats, float(log_likelihoods.sum()) / frames.total_weight
 
     def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: np.ndarray | None = None) -> np.ndarray:

@@ -9,7 +9,7 @@ on. Source: Kaldi's init-ubm and steps/train_diag_ubm.sh; gmm-global-init-from-f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
+from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
@@ -62,6 +63,21 @@ def initial_ubm(gmm: AmDiagGmm, pdf_occupancy: np.ndarray, num_gauss: int, inter
     return AmDiagGmm(np.array([0, len(weights)]), weights / weights.sum(), mean * inv_vars, inv_vars)
 
 
+def weights_of_tids(model: TransitionModel, silence_phones: Sequence[int], silence_weight: float) -> np.ndarray:
+    """The weight of a frame of each transition_id, float32: 1, or that of silence; 0 for transition_id 0, which stands for none."""
+    weights = np.where(np.isin(model.tid2phone, silence_phones), silence_weight, 1.0).astype(np.float32)
+    weights[0] = 0.0
+    return weights
+
+
+def occupancy_of_pdfs(labels: Iterable[np.ndarray], model: TransitionModel) -> np.ndarray:
+    """How many frames each pdf has (float64), of transition_ids that come some at a time."""
+    counts = np.zeros(len(model.tid2pdf))
+    for tids in labels:
+        counts += np.bincount(tids, minlength=len(counts))
+    return np.bincount(model.tid2pdf[1:], counts[1:], model.num_pdfs)
+
+
 def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_iters: int, min_gaussian_weight: float, engine: Engine,
                   rng: np.random.Generator, log: Callable[[str], None] = print) -> AmDiagGmm:
     """Train a mixture of `num_gauss` Gaussians on frames (N, D) alone, from `first_num_gauss` whose means are random frames.
@@ -96,18 +112,25 @@ def _all_frames(count: int) -> AlignedFrames:
     return AlignedFrames(np.arange(count), np.array([0, count]), np.zeros(1))
 
 
-def train_ubm(ubm: AmDiagGmm, feats: np.ndarray, weights: np.ndarray, num_iters: int, engine: Engine, log: Callable[[str], None] = print,
-              min_gaussian_weight: float = 1e-5, remove_low_count: bool = True) -> AmDiagGmm:
-    """Train the mixture on frames (N, D) with these weights (N,).
+def train_ubm(ubm: AmDiagGmm, parts: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]], num_iters: int, engine: Engine,
+              log: Callable[[str], None] = print, min_gaussian_weight: float = 1e-5, remove_low_count: bool = True) -> AmDiagGmm:
+    """Train the mixture on frames, over which `parts` iterates: some of them (n, D) float32 and their weights (n,) at a time.
 
     Gaussians with too few frames go in the last iteration, unless `remove_low_count` is false.
     """
-    rows = np.flatnonzero(weights > 0)
-    frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
     for iteration in range(num_iters):
-        stats, log_likelihood = engine.accumulate(ubm, feats, frames)
-        log(f"iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {frames.total_weight:.0f} frames, {ubm.num_gauss} "
-            "Gaussians")
+        stats, total, log_likelihood = ubm.new_stats(), 0.0, 0.0
+        for feats, weights in parts():
+            rows = np.flatnonzero(weights > 0)
+            if len(rows):
+                frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
+                found, average = engine.accumulate(ubm, feats, frames)
+                stats += found
+                total += frames.total_weight
+                log_likelihood += average * frames.total_weight
+        if not total:
+            raise UserError("no frame has a weight; give a --silence-weight above 0, or look whether the alignment is all silence.")
+        log(f"iteration {iteration}: log-likelihood {log_likelihood / total:.4f} a frame, {total:.0f} frames, {ubm.num_gauss} Gaussians")
         ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight,
                           remove_low_count=remove_low_count and iteration == num_iters - 1)
     return ubm

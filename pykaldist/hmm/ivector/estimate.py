@@ -35,18 +35,23 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.gmm import LOG_2PI
 from pykaldist.hmm.ivector.extractor import IvectorExtractor, packed, unpacked
 from pykaldist.hmm.ivector.posteriors import Posteriors
+from pykaldist.io.scratch import in_parts, release, slices
 from pykaldist.progress import Progress
 
 MIN_COUNT = 100.0  # a Gaussian with fewer frames stays as it is
 _VARIANCE_FLOOR_FACTOR = 0.1
 _MOST_CONDITION = 1e4
 _BATCH_BYTES = 2**25  # of the sums of the utterances that are taken together
+_BATCH_FRAMES = 2**16  # of these utterances
 _BLOCK = 8192  # frames at a time in the scatter
 
 
 @dataclass
 class TrainingFrames:
-    """The frames of all utterances: u has the rows `offsets[u]:offsets[u + 1]` of `feats` (N, D) float32 and of the posteriors."""
+    """The frames of all utterances: u has the rows `offsets[u]:offsets[u + 1]` of `feats` (N, D) float32 and of the posteriors.
+
+    Where they lie in files (io/scratch.py), memory holds those that are worked on.
+    """
 
     feats: np.ndarray
     offsets: np.ndarray
@@ -74,13 +79,26 @@ class TrainingFrames:
         dim = self.feats.shape[1]
         occupancy, result = np.zeros(num_gauss), np.zeros((num_gauss, dim * (dim + 1) // 2))
         rows, columns = np.tril_indices(dim)
-        for start in range(0, len(self.feats), _BLOCK):
-            x = self.feats[start:start + _BLOCK].astype(np.float64)
-            gauss, weight = self.posteriors.gauss[start:start + _BLOCK], self.posteriors.weight[start:start + _BLOCK].astype(np.float64)
+        for feats, gauss, weight in in_parts(slices(len(self.feats), _BLOCK), self.feats, self.posteriors.gauss, self.posteriors.weight):
+            x, weight = feats.astype(np.float64), weight.astype(np.float64)
             by_gauss = csr_array((weight.ravel(), gauss.ravel(), np.arange(len(x) + 1) * gauss.shape[1]), shape=(len(x), num_gauss)).T
             result += by_gauss @ (x[:, rows] * x[:, columns])
             occupancy += np.bincount(gauss.ravel(), weight.ravel(), minlength=num_gauss)
         return occupancy, unpacked(result, dim)
+
+    def batches(self, most: int) -> list[tuple[int, int]]:
+        """The first and the end utterance of batches of at most `most` of them, and of so many frames as memory shall hold."""
+        bounds, count = [0], len(self.offsets) - 1
+        while (first := bounds[-1]) < count:
+            frames = int(np.searchsorted(self.offsets, self.offsets[first] + _BATCH_FRAMES, "right")) - 1
+            bounds.append(min(count, first + most, max(first + 1, frames)))
+        return list(itertools.pairwise(bounds))
+
+    def release(self, first: int, end: int) -> None:
+        """Let go of the memory of utterances `first` to `end` - 1."""
+        rows = slice(int(self.offsets[first]), int(self.offsets[end]))
+        for array in (self.feats, self.posteriors.gauss, self.posteriors.weight):
+            release(array[rows])
 
 
 @dataclass
@@ -125,8 +143,7 @@ class ExtractorTraining:
     def e_step(self, extractor: IvectorExtractor) -> IvectorStats:
         """Sum up the statistics, and the log-likelihood of all frames."""
         count = len(self._frames.offsets) - 1
-        size = max(1, _BATCH_BYTES // (8 * extractor.num_gauss * extractor.feat_dim))
-        batches = [(first, min(first + size, count)) for first in range(0, count, size)]
+        batches = self._frames.batches(max(1, _BATCH_BYTES // (8 * extractor.num_gauss * extractor.feat_dim)))
         extractor.linear_maps, extractor.quadratic_maps  # noqa: B018  # made here, before the threads ask for them
         dim, total = extractor.dim, None
         with ThreadPoolExecutor(self._threads) as pool, Progress("i-vectors of the training data", count, "utt") as bar:
@@ -138,6 +155,7 @@ class ExtractorTraining:
                     else:
                         total.add(part)
                     bar.update(end - first)
+                self._frames.release(group[0][0], group[-1][1])
         assert total is not None  # a data directory has utterances
         log_dets = np.linalg.slogdet(extractor.precisions)[1]
         total.log_likelihood += float(self.occupancy @ (np.log(extractor.weights) + 0.5 * (log_dets - extractor.feat_dim * LOG_2PI))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +25,19 @@ from pykaldist.hmm.ivector.features import FILES, IvectorFeatures, copy_files, s
 from pykaldist.hmm.ivector.online import OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.pca import pca_transform
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame_posteriors
+from pykaldist.hmm.ivector.reservoir import Reservoir
 from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.conf import parse_conf, read_conf
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lock import locked
+from pykaldist.io.scratch import RowWriter, in_parts, slices
 from pykaldist.io.tables import MatrixReader, MatrixWriter
 from pykaldist.options import option
 from pykaldist.progress import Progress, progress
 
 PathLike = str | os.PathLike[str]
+_BLOCK = 1 << 17  # frames that memory holds at a time, 44 minutes of every second one
 NORMALISED_INPUT = "online_cmvn_iextractor"  # a file that says that the extractor, too, sees features with online CMVN
 
 
@@ -141,15 +143,15 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         copy_file(cmvn_conf, exp / "online_cmvn.conf")
         write_global_stats(exp / "global_cmvn.stats", data)
         features = IvectorFeatures.from_dir(exp)
-        parts = [y for _, _, y in by_speaker(data, features, data.spk2utt, "features of the UBM")]
-        chosen = np.concatenate(parts)
-        if len(chosen) > options.num_frames:
-            chosen = chosen[np.sort(rng.choice(len(chosen), options.num_frames, replace=False))]
+        chosen, kept = Reservoir(options.num_frames, rng), RowWriter(_BLOCK, exp)
+        for _, _, y in by_speaker(data, features, data.spk2utt, "features of the UBM"):
+            chosen.add(y)
+            kept.append(y[::options.subsample].copy())
         first = max(1, int(options.initial_gauss_proportion * num_gauss))
-        ubm = ubm_of_frames(chosen, num_gauss, first, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
-        frames = np.concatenate([part[::options.subsample] for part in parts])
-        ubm = train_ubm(ubm, frames, np.ones(len(frames)), options.num_iters, engine, log, options.min_gaussian_weight,
-                        options.remove_low_count_gaussians)
+        ubm = ubm_of_frames(chosen.rows, num_gauss, first, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
+        frames = kept.array()
+        ubm = train_ubm(ubm, lambda: ((part, np.ones(len(part))) for part, in in_parts(slices(len(frames), _BLOCK), frames)),
+                        options.num_iters, engine, log, options.min_gaussian_weight, options.remove_low_count_gaussians)
         write_ubm(exp / "final.dubm", ubm)
     return f"{ubm.num_gauss} Gaussians of dimension {ubm.dim} from {len(frames)} frames"
 
@@ -168,22 +170,20 @@ def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, opti
         if options.online_cmvn_iextractor:
             write_text(exp / NORMALISED_INPUT, "")
         scaled = PosteriorOptions(posteriors.num_gselect, posteriors.min_post)
-        found, lengths = [], []
-        with tempfile.TemporaryFile(dir=exp) as stream:  # features of much data are more than memory holds
-            for utt, x, normalised in by_speaker(data, features, data.spk2utt, "posteriors"):
-                normalised = normalised[::options.subsample]
-                seen = normalised if options.online_cmvn_iextractor else features.spliced(x, f"{data.path}, {utt}")[::options.subsample]
-                found.append(frame_posteriors(ubm, normalised, scaled))
-                lengths.append(len(seen))
-                stream.write(np.ascontiguousarray(seen, np.float32).tobytes())
-            stream.flush()
-            feats = np.memmap(stream, np.float32, "r", shape=(sum(lengths), ubm.dim))
-            scale = np.float32(posteriors.posterior_scale * options.subsample / scaled.posterior_scale)
-            both = Posteriors(np.concatenate([part.gauss for part in found]), np.concatenate([part.weight for part in found]) * scale)
-            training = ExtractorTraining(TrainingFrames(feats, frame_offsets(lengths), both), ubm.num_gauss, nj)
-            extractor = IvectorExtractor.initial(ubm, options.ivector_dim, np.random.default_rng(options.seed))
-            extractor = training.run(extractor, options.num_iters, log)
-            del feats
+        lengths, feats, gauss, weight = [], RowWriter(_BLOCK, exp), RowWriter(_BLOCK, exp), RowWriter(_BLOCK, exp)
+        scale = np.float32(posteriors.posterior_scale * options.subsample / scaled.posterior_scale)
+        for utt, x, normalised in by_speaker(data, features, data.spk2utt, "posteriors"):
+            normalised = normalised[::options.subsample]
+            seen = normalised if options.online_cmvn_iextractor else features.spliced(x, f"{data.path}, {utt}")[::options.subsample]
+            found = frame_posteriors(ubm, normalised, scaled)
+            lengths.append(len(seen))
+            feats.append(seen.astype(np.float32))
+            gauss.append(found.gauss)
+            weight.append(found.weight * scale)
+        frames = TrainingFrames(feats.array(), frame_offsets(lengths), Posteriors(gauss.array(), weight.array()))
+        training = ExtractorTraining(frames, ubm.num_gauss, nj)
+        extractor = IvectorExtractor.initial(ubm, options.ivector_dim, np.random.default_rng(options.seed))
+        extractor = training.run(extractor, options.num_iters, log)
         extractor.write(exp / "final.ie")
         write_text(exp / "final.ie.id", hashlib.md5((exp / "final.ie").read_bytes(), usedforsecurity=False).hexdigest() + "\n")
     return f"i-vectors of dimension {extractor.dim} from {len(lengths)} utterances, {sum(lengths)} frames"

@@ -21,7 +21,7 @@ from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import check_hmm
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_tree
-from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm
+from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm, occupancy_of_pdfs, weights_of_tids
 from pykaldist.hmm.sgmm.frames import SgmmScorer
 from pykaldist.hmm.sgmm.full_gmm import FullGmm, FullStats, GaussianSelector, read_full_ubm, updated, write_full_ubm
 from pykaldist.hmm.sgmm.model import read_sgmm, write_sgmm
@@ -49,11 +49,8 @@ def train_ubm_dir(num_gauss: int, data_dir: PathLike, lang_dir: PathLike, ali_di
         gmm = read_model(ali / "final.mdl")[1]
         check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
         (exp / "final.ubm").unlink(missing_ok=True)
-        tid_weight = np.where(np.isin(model.tid2phone, lang.silence_phones), options.silence_weight, 1.0).astype(np.float32)
-        tid_weight[0] = 0.0
-        occupancy = np.zeros(gmm.num_pdfs)
-        for _, mine in corpus.parts(tids):
-            occupancy += np.bincount(model.tid2pdf[mine[mine > 0]], minlength=gmm.num_pdfs)
+        tid_weight = weights_of_tids(model, lang.silence_phones, options.silence_weight)
+        occupancy = occupancy_of_pdfs((mine for _, mine in corpus.parts(tids)), model)
         ubm = FullGmm.of_diagonal(initial_ubm(gmm, occupancy, num_gauss, options.intermediate))
         log(f"{ubm.num_gauss} Gaussians made of {gmm.num_gauss}")
         for iteration in progress(range(options.num_iters), "training the UBM", options.num_iters, "iteration"):

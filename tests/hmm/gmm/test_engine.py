@@ -54,7 +54,8 @@ def test_likelihoods(engines: tuple[Engine, DeviceEngine], frames: Frames) -> No
 @pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("twofold", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_statistics(engines: tuple[Engine, DeviceEngine], frames: Frames, twofold: bool, weighted: bool) -> None:
+def test_statistics(engines: tuple[Engine, DeviceEngine], frames: Frames, twofold: bool, weighted: bool,
+                    monkeypatch: pytest.MonkeyPatch) -> None:
     gmm, feats, aligned = frames
     other = feats[::-1] + 1 if twofold else None
     if weighted:  # a weight of 2 is the frame twice, one of 0 none
@@ -72,6 +73,12 @@ def test_statistics(engines: tuple[Engine, DeviceEngine], frames: Frames, twofol
     for name in ("occupancy", "x", "x2"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-3)
     assert found.occupancy[56:].sum() == pytest.approx(128, rel=1e-6)
+    monkeypatch.setattr("pykaldist.hmm.gmm.engine._PIECE", 130)  # one pdf in three pieces, one in eight
+    (pieces, same), (again, _) = (Engine(threads).accumulate(gmm, feats, aligned, other) for threads in (1, 3))
+    assert same == pytest.approx(value, rel=1e-6)
+    for name in ("occupancy", "x", "x2"):
+        np.testing.assert_allclose(getattr(pieces, name), getattr(expected, name), rtol=1e-5, atol=1e-4)
+        np.testing.assert_array_equal(getattr(again, name), getattr(pieces, name))
 
 
 @pytest.mark.usefixtures("batches")

@@ -15,7 +15,12 @@ from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.indirect import following, stats_derivative
-from pykaldist.hmm.gmm.ubm import initial_ubm, read_ubm, train_ubm, write_ubm
+from pykaldist.hmm.gmm.ubm import initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, weights_of_tids, write_ubm
+from pykaldist.hmm.lang.topology import read_topology
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import monophone_tree
+from pykaldist.io.lang import LangDir
+from pykaldist.io.scratch import slices
 
 from .test_gmm import random_gmm, slow_loglikes
 
@@ -185,9 +190,27 @@ def test_a_ubm_is_trained_on_the_frames_that_count(tmp_path: Path) -> None:
     weights = np.concatenate([np.ones(1500), np.zeros(1500)])
     feats[1500:] += 100
     lines: list[str] = []
-    ubm = train_ubm(random_gmm(rng, [3], dim=2), feats, weights, 6, Engine(), lines.append)
+    first = random_gmm(rng, [3], dim=2)
+    ubm = train_ubm(first, lambda: [(feats, weights)], 6, Engine(), lines.append)
     values = [float(line.split("log-likelihood ")[1].split()[0]) for line in lines]
     assert values == sorted(values) and "1500 frames" in lines[0]
     assert slow_loglikes(ubm, feats[:1500]).mean() > values[0]
     write_ubm(tmp_path / "final.dubm", ubm)
     np.testing.assert_array_equal(read_ubm(tmp_path / "final.dubm").inv_vars, ubm.inv_vars)
+    parts = [(feats[rows], weights[rows]) for rows in slices(len(feats), 700)]
+    np.testing.assert_allclose(train_ubm(first, lambda: parts, 6, Engine(2)).inv_vars, ubm.inv_vars, rtol=1e-4)
+    with pytest.raises(UserError, match="no frame has a weight; give a --silence-weight above 0"):
+        train_ubm(first, lambda: [(feats, 0 * weights)], 1, Engine())
+
+
+def test_the_frames_and_weights_of_transition_ids(toy_lang: LangDir) -> None:
+    topology = read_topology(toy_lang.path / "topo")
+    model = TransitionModel.from_tree(monophone_tree(toy_lang.phone_sets, topology.num_pdf_classes), topology)
+    tids = np.random.default_rng(0).integers(0, model.num_transition_ids + 1, 500)
+    weights = weights_of_tids(model, toy_lang.silence_phones, 0.25)[tids]
+    for tid, weight in zip(tids.tolist(), weights.tolist(), strict=True):
+        assert weight == (0.0 if tid == 0 else 0.25 if model.tid2phone[tid] in toy_lang.silence_phones else 1.0)
+    expected = np.zeros(model.num_pdfs)
+    for tid in tids[tids > 0].tolist():
+        expected[model.tid2pdf[tid]] += 1
+    np.testing.assert_array_equal(occupancy_of_pdfs([tids[:100], tids[100:]], model), expected)

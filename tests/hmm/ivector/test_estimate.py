@@ -49,6 +49,15 @@ def test_the_sums_are_those_frame_after_frame(extractor: IvectorExtractor, threa
     assert stats.num_ivectors == 5
 
 
+@pytest.mark.parametrize(("most", "frames", "expected"), [
+    (2, 1000, [(0, 2), (2, 4), (4, 5)]), (9, 13, [(0, 2), (2, 3), (3, 4), (4, 5)]), (9, 1, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]),
+    (9, 1000, [(0, 5)])])
+def test_batches_have_few_utterances_and_few_frames(most: int, frames: int, expected: list[tuple[int, int]],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykaldist.hmm.ivector.estimate._BATCH_FRAMES", frames)
+    assert random_frames([7, 1, 12, 5, 9]).batches(most) == expected
+
+
 def test_scatters_are_those_frame_after_frame() -> None:
     frames = random_frames([20, 9])
     occupancy, scatter = frames.scatter(GAUSS)

@@ -12,11 +12,12 @@ from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import OnlineCmvnOptions
 from pykaldist.feats.make import speaker_cmvn
 from pykaldist.hmm.gmm.ubm import read_ubm
+from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.hmm.ivector.features import IvectorFeatures
 from pykaldist.hmm.ivector.online import OnlineOptions
 from pykaldist.hmm.ivector.pca import pca_transform
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions
-from pykaldist.hmm.ivector.stages import read_extractor
+from pykaldist.hmm.ivector.stages import DiagUbmOptions, ExtractorOptions, diag_ubm_dir, extractor_dir, read_extractor
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.tables import MatrixReader, MatrixWriter
@@ -116,6 +117,19 @@ def test_the_ubm_and_the_log_likelihoods(recipe: Path) -> None:
         log = (recipe / "exp" / folder / "log/train.log").read_text().splitlines()
         values = [float(line.split("log-likelihood ")[1].split()[0]) for line in log if "log-likelihood" in line]
         assert len(values) == lines and values[-1] > values[0]
+
+
+def test_frames_in_files_give_what_frames_in_memory_give(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykaldist.hmm.ivector.stages._BLOCK", 100)
+    monkeypatch.setattr("pykaldist.hmm.ivector.estimate._BATCH_FRAMES", 200)
+    diag_ubm_dir(recipe / "data/train", 6, recipe / "exp/pca", tmp_path / "ubm", DiagUbmOptions(num_frames=1500),
+                 recipe / "conf/online_cmvn.conf", log=str)
+    found, expected = (read_ubm(folder / "final.dubm") for folder in (tmp_path / "ubm", recipe / "exp/ubm"))
+    np.testing.assert_allclose(found.means_invvars, expected.means_invvars, rtol=1e-3, atol=1e-3)
+    extractor_dir(recipe / "data/train", recipe / "exp/ubm", tmp_path / "extractor", ExtractorOptions(ivector_dim=3, num_iters=3),
+                  PosteriorOptions(posterior_scale=0.5), log=str)
+    one, two = (IvectorExtractor.read(folder / "final.ie") for folder in (tmp_path / "extractor", recipe / "exp/extractor"))
+    np.testing.assert_allclose(one.projections, two.projections, rtol=1e-5, atol=1e-6)
 
 
 def test_normalised_input_goes_on_to_the_extraction(recipe: Path, tmp_path: Path) -> None:
