@@ -24,6 +24,7 @@ from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum, checksum_of
+from pykaldist.io.scratch import release
 from pykaldist.io.tables import read_lines
 
 Layout = Mapping[str, tuple[str, Any]]
@@ -89,6 +90,11 @@ class Items:
     def arrays(self, number: int) -> dict[str, np.ndarray]:
         """An item's values of all arrays, by name."""
         return {name: self.array(name, number) for name in self._layout}
+
+    def release(self, number: int) -> None:
+        """Let go of the memory of an item, whose values have been copied."""
+        for values in self.arrays(number).values():
+            release(values)
 
 
 class ItemsWriter:

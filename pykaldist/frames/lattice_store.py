@@ -95,7 +95,10 @@ class LatticeStore:
         """The lattices of these utterances as one set, and the reference's transition-ids in their frames, (T,)."""
         parts = [self._one(number) for number in numbers]
         reference = [np.zeros(0, np.int32), *(self._items.array("reference", number) for number in numbers)]
-        return Lattices.joined(parts), np.concatenate(reference)
+        found = Lattices.joined(parts), np.concatenate(reference)
+        for number in numbers:
+            self._items.release(number)
+        return found
 
     def _one(self, number: int) -> Lattices:
         states, arcs, cells, frames = (np.array([0, self._items.size(unit, number)]) for unit in OFFSETS[:4])

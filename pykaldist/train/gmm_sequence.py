@@ -15,7 +15,7 @@ the same weights give the derivative by the features (`hmm/gmm/fmpe.py`). The sc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,9 @@ from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.indirect import following, stats_derivative
+from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.scratch import release
 from pykaldist.nnet.forward_backward import forward_backward
 from pykaldist.nnet.frame_accuracy import Phones
 from pykaldist.options import option
@@ -123,13 +125,17 @@ class Objectives:
         silence = () if mpe else store.manifest.silence_phones
         self.phones = Phones.of(model.tid2pdf, model.tid2phone, silence)
         self.numbers = [(place, store.number[utt]) for place, utt in enumerate(corpus.utts) if utt in store.number]
-        known = np.zeros(len(tids), bool)
-        for place, _ in self.numbers:
-            known[corpus.offsets[place]:corpus.offsets[place + 1]] = True
-        self.tids = np.where(known, tids, 0)
+        known = np.zeros(len(corpus), bool)
+        known[[place for place, _ in self.numbers]] = True
+        self.tids = corpus.new_rows(None, np.int32)
+        for part, reference, mine in corpus.parts(tids, self.tids):
+            mine[:] = np.where(np.repeat(known[part.first:part.first + len(part)], np.diff(part.offsets)), reference, 0)
 
-    def passes(self, score: Scorer, total: Objective) -> Iterator[Weights]:
-        """Go over all lattices with the scores of a model, and yield the weights; the objective is added to `total`."""
+    def passes(self, score: Scorer, total: Objective, *arrays: np.ndarray) -> Iterator[Weights]:
+        """Go over all lattices with the scores of a model, and yield the weights; the objective is added to `total`.
+
+        Behind each of them memory lets go of its rows of `arrays`, which have a row for each frame of the corpus.
+        """
         offsets, start = self.corpus.offsets, 0
         while start < len(self.numbers):
             first = int(offsets[self.numbers[start][0]])
@@ -150,7 +156,10 @@ class Objectives:
             value, frames, missing = values.sum(0)
             total.value, total.frames, total.missing = total.value + value, total.frames + int(frames), total.missing + int(missing)
             frame, tid, weight = (np.concatenate(column) for column in zip(*found, strict=True))
-            yield Weights(slice(first, int(offsets[mine[-1][0] + 1])), frame, tid, weight)
+            rows = slice(first, int(offsets[mine[-1][0] + 1]))
+            yield Weights(rows, frame, tid, weight)
+            for array in arrays:
+                release(array[rows])
             start = end
 
     def _one(self, first: int, end: int, number: int, score: Scorer) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[float, int, int]]:
@@ -192,7 +201,7 @@ class Objectives:
     def statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> tuple[GmmStats, GmmStats, Objective]:
         """The statistics of the numerator and of the denominator, and the objective."""
         num, den, total = gmm.new_stats(), gmm.new_stats(), Objective()
-        for weights in self.passes(self.engine.scorer(gmm, feats), total):
+        for weights in self.passes(self.engine.scorer(gmm, feats), total, feats):
             for sums, sign in ((num, 1), (den, -1)):
                 if (sign * weights.weight > 0).any():
                     _add(sums, self.engine.accumulate(gmm, feats[weights.rows], weights.frames(self.model, sign))[0])
@@ -200,7 +209,14 @@ class Objectives:
 
     def reference_statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> GmmStats:
         """The statistics of the frames along the reference."""
-        return self.engine.accumulate(gmm, feats, AlignedFrames.group(self.tids, self.model))[0]
+        return accumulate(self.engine, gmm, replace(self.corpus, feats=feats), self.tids, self.model).gmm
+
+    def transformed(self, fmpe: Fmpe) -> np.ndarray:
+        """The features of the corpus with the offsets of `fmpe` added."""
+        result = self.corpus.new_rows(fmpe.dim, np.float32)
+        for part, mine in self.corpus.parts(result):
+            mine[:] = fmpe.transformed(part.feats, part.offsets)
+        return result
 
 
 def _add(sums: GmmStats, more: GmmStats) -> None:
@@ -220,21 +236,21 @@ def model_iteration(objectives: Objectives, gmm: AmDiagGmm, feats: np.ndarray, o
     return made.gmm, said(criterion, total, gain) + (f", D raised for {made.raised} Gaussians" if made.raised else "")
 
 
-def feature_iteration(objectives: Objectives, gmm: AmDiagGmm, fmpe: Fmpe, base: np.ndarray, learning_rate: float,
+def feature_iteration(objectives: Objectives, gmm: AmDiagGmm, fmpe: Fmpe, learning_rate: float,
                       indirect: bool) -> tuple[AmDiagGmm, Fmpe, np.ndarray, str]:
-    """One update of the transform, for features `base` (N, D) without offsets; returns model, transform, features, and a line for the log.
+    """One update of the transform, for the features of the corpus; returns model, transform, features, and a line for the log.
 
     With `indirect` the model follows the features, and the derivative knows it.
     """
     engine, model, offsets, total = objectives.engine, objectives.model, objectives.corpus.offsets, Objective()
-    feats = fmpe.transformed(base, offsets)
+    base, feats = objectives.corpus.feats, objectives.transformed(fmpe)
     target, old = np.zeros((0, 0), np.float32), gmm.new_stats()
     if indirect:
         num, den, _ = objectives.statistics(gmm, feats)
         old = objectives.reference_statistics(gmm, feats)
         target = np.concatenate(stats_derivative(gmm, num, den, old), axis=1).astype(np.float32)
     plus, minus = np.zeros(fmpe.projection.shape), np.zeros(fmpe.projection.shape)
-    for weights in objectives.passes(engine.scorer(gmm, feats), total):
+    for weights in objectives.passes(engine.scorer(gmm, feats), total, base, feats, objectives.tids):
         y, rows = feats[weights.rows], weights.rows
         expected = engine.expected_parameters(gmm, y, weights.frames(model))
         derivative = expected[:, :gmm.dim] - y * expected[:, gmm.dim:]
@@ -246,7 +262,7 @@ def feature_iteration(objectives: Objectives, gmm: AmDiagGmm, fmpe: Fmpe, base: 
             sums += more
     check(total)
     fmpe, gain = fmpe.updated(plus, minus, learning_rate)
-    feats = fmpe.transformed(base, offsets)
+    feats = objectives.transformed(fmpe)
     if indirect:
         gmm = following(gmm, old, objectives.reference_statistics(gmm, feats))
     return gmm, fmpe, feats, said(objectives.criterion, total, objectives.acwt * gain / total.frames, "objective, were it linear,")

@@ -80,7 +80,7 @@ def _starting(made_by: str, data: DataDir, lang: LangDir, ali: Path, store: Path
     """
     pipeline, engine = FeaturePipeline.from_dir(ali, ali if (ali / "trans.1").is_file() else None), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, model = read_start(ali, lang, corpus)
         provenance.check(store)
         gmm = read_model(ali / "final.mdl")[1]
@@ -137,7 +137,6 @@ def train_fmmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ub
     ubm = read_ubm(Path(ubm_dir) / "final.dubm")
     with _starting(made_by, DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(store_dir), exp, criterion, acwt, nj, device, stage,
                    log) as start:
-        base, offsets = start.corpus.feats, start.corpus.offsets
         gmm = start.gmm
         if ubm.dim != gmm.dim:
             raise UserError(f"{ubm_dir}/final.dubm has dimension {ubm.dim}, the features of {ali_dir} {gmm.dim}; train it on {ali_dir} "
@@ -148,10 +147,10 @@ def train_fmmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ub
             fmpe = Fmpe.initial(ubm, options.ngselect)
             write_model(exp / "0.mdl", start.model, gmm)
             fmpe.write(exp / "0.fmpe")
-        feats = fmpe.transformed(base, offsets)
+        feats = start.objectives.transformed(fmpe)
         for iteration, step in list(enumerate(options.steps))[stage:]:
             if step == "fmmi":
-                gmm, fmpe, feats, line = feature_iteration(start.objectives, gmm, fmpe, base, options.learning_rate, options.indirect)
+                gmm, fmpe, feats, line = feature_iteration(start.objectives, gmm, fmpe, options.learning_rate, options.indirect)
             else:
                 gmm, line = model_iteration(start.objectives, gmm, feats, ebw)
             log(f"iteration {iteration} ({step}): {line}")

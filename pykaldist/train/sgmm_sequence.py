@@ -42,7 +42,7 @@ def train_sgmm_mmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike
     data, lang, ali, exp, stage = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir), max(0, stage)
     pipeline, engine, line = FeaturePipeline.from_dir(ali, Path(transform_dir) if transform_dir else None), Engine(nj), ""
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, transition_model = read_start(ali, lang, corpus)
         provenance.check(store_dir)
         model = read_sgmm(ali / "final.mdl")[1]
@@ -104,7 +104,7 @@ def statistics(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2, vec
     """
     scorer, total = SgmmScorer(model), Objective()
     sums: dict[int, SgmmStats | None] = {1: None, -1: None}
-    for weights in objectives.passes(spoken.scorer(scorer, vectors), total):
+    for weights in objectives.passes(spoken.scorer(scorer, vectors), total, spoken.corpus.feats, spoken.selected, spoken.speaker):
         for sign, before in sums.items():
             pieces = _pieces(spoken, weights, objectives.model.tid2pdf, sign, scorer, vectors)
             found = sum_pieces(_piece_stats, pieces, spoken.engine.threads)

@@ -118,7 +118,7 @@ def test_fmmi_raises_the_objective(tmp_path: Path, indirect: bool) -> None:
     list(objectives.passes(objectives.engine.scorer(gmm, corpus.feats), before))
     lines = []
     for _ in range(4):
-        gmm, fmpe, feats, line = feature_iteration(objectives, gmm, fmpe, corpus.feats, 0.05, indirect)
+        gmm, fmpe, feats, line = feature_iteration(objectives, gmm, fmpe, 0.05, indirect)
         lines.append(line)
     list(objectives.passes(objectives.engine.scorer(gmm, feats), after))
     np.testing.assert_allclose(feats, fmpe.transformed(corpus.feats, corpus.offsets))
@@ -132,8 +132,7 @@ def test_lattices_of_another_model_or_length_are_refused(tmp_path: Path) -> None
     other = cast(TransitionModel, SimpleNamespace(tid2pdf=TID2PDF[::-1].copy(), tid2phone=TID2PHONE))
     with pytest.raises(UserError, match="lattices of another model than the alignment"):
         Objectives(corpus, tids, store, other, Mmi(), 0.1, Engine())
-    short = Corpus(corpus.utts, corpus.feats[:-1], np.minimum(corpus.offsets, len(corpus.feats) - 1) - (corpus.offsets > 0), corpus.words,
-                   Counter())
+    short = Corpus(corpus.utts, corpus.feats[:-1], corpus.offsets - (corpus.offsets > 0), corpus.words, Counter())
     with pytest.raises(UserError, match=r"utt0: the lattice has 5 frames, the features 4; make lattices of the same features"):
         objectives_of((short, tids[:-1], store, gmm), Mmi()).statistics(gmm, short.feats)
 

@@ -19,7 +19,7 @@ Source: D. Povey and K. Yao, "A basis representation of constrained MLLR transfo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,36 +111,45 @@ def _length(stats: FmllrStats, transform: np.ndarray, scatter: np.ndarray, step:
     return length
 
 
-def gradients_at_identity(feats: np.ndarray, expected: np.ndarray, weights: np.ndarray,
-                          rows: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
-    """The scatter sum_s p_s p_s^T / beta_s of gradients, (D (D + 1), D (D + 1)) float64, and the frames in all (of weight 1).
+class GradientScatter:
+    """The scatter sum_s p_s p_s^T / beta_s of the gradients of groups of frames, such as speakers, whose frames come some at a time.
 
-    A group's frames, such as those of an utterance, are an element of `rows` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
-    Groups without frames count for nothing.
+    `scatter` is (D (D + 1), D (D + 1)) float64, and `total` counts the frames (of weight 1), once `finish` was called. Groups without
+    frames count for nothing.
     """
-    dim = feats.shape[1]
-    residual = expected[:, :dim] - expected[:, dim:] * feats  # d of a frame's log-likelihood by its transformed features
-    x = np.concatenate([feats, np.ones((len(feats), 1), feats.dtype)], axis=1)
-    scatter, total = np.zeros((dim * (dim + 1),) * 2), 0.0
-    block: list[np.ndarray] = []
-    unit = identity(dim)
 
-    def add() -> None:
-        if block:
-            stacked = np.stack(block)
-            scatter[:] += stacked.T @ stacked
-            block.clear()
+    def __init__(self, dim: int) -> None:
+        self.scatter, self.total = np.zeros((dim * (dim + 1),) * 2), 0.0
+        self._dim, self._block = dim, list[np.ndarray]()
+        self._open: dict[str, tuple[float, np.ndarray]] = {}
 
-    for mine in rows:
-        beta = float(weights[mine].sum(dtype=np.float64))
-        if beta > 0:
-            gradient = beta * unit + residual[mine].T.astype(np.float64) @ x[mine]
-            block.append(gradient.ravel() / np.sqrt(beta))
-            total += beta
-        if len(block) == _BLOCK:
-            add()
-    add()
-    return scatter, total
+    def add(self, feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray],
+            ended: Container[str]) -> None:
+        """Add frames, of which the group `name` has `rows[name]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
+
+        The groups of `ended` have no more frames.
+        """
+        dim = self._dim
+        residual = expected[:, :dim] - expected[:, dim:] * feats  # d of a frame's log-likelihood by its transformed features
+        x = np.concatenate([feats, np.ones((len(feats), 1), feats.dtype)], axis=1)
+        for name, mine in rows.items():
+            beta, gradient = self._open.pop(name, (0.0, np.zeros((dim, dim + 1))))
+            beta += float(weights[mine].sum(dtype=np.float64))
+            gradient = gradient + residual[mine].T.astype(np.float64) @ x[mine]
+            if name not in ended:
+                self._open[name] = beta, gradient
+            elif beta > 0:
+                self._block.append((beta * identity(dim) + gradient).ravel() / np.sqrt(beta))
+                self.total += beta
+                if len(self._block) == _BLOCK:
+                    self.finish()
+
+    def finish(self) -> None:
+        """Add what waits to be added together to the scatter."""
+        if self._block:
+            stacked = np.stack(self._block)
+            self.scatter += stacked.T @ stacked
+            self._block.clear()
 
 
 def preconditioner(gmm: AmDiagGmm) -> np.ndarray:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,14 @@ from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
 from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
 from pykaldist.hmm.import_ali.sources import open_source
-from pykaldist.hmm.import_ali.sources.base import Frames, Source, SourceOptions, Times
+from pykaldist.hmm.import_ali.sources.base import Frames, SourceOptions, Times
 from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
+from pykaldist.io.scratch import StoredValues
 from pykaldist.options import option
 from pykaldist.progress import progress
 
@@ -116,14 +118,14 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
         opened.model = read_transition_model(Path(options.model) / "final.mdl")
     if opened.model is not None and system is not None:
         _check_system(opened.model, system, lang)
-    items = _collect(opened, Path(source))
+    items = _collect(opened.utterances(), Path(source), exp.parent)
     if data.has("segments"):
-        items = of_segments(items, data)
+        items = _collect(of_segments(items, data), Path(source), exp.parent)
     lengths = _num_frames(data)
     converter = LabelConverter(lang, items.values(), options)
     log(f"{source}: {opened.format}, {len(items)} utterances, taken as {converter.kind}s"
         f"{f' ({converter.reason})' if converter.reason else ''}")
-    labels, report = _match(items, lengths, converter)
+    labels, report = _match(items, lengths, converter, exp.parent)
     model = converter.states.model if converter.states else opened.model
     is_pdf = converter.kind == "pdf"
     num_pdfs = (model.num_pdfs if model else 1 + max((int(v.max()) for v in labels.values() if len(v)), default=0)) if is_pdf else None
@@ -148,8 +150,10 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
     write_text(exp / "provenance.json", json.dumps(dataclasses.asdict(imported), indent=1, ensure_ascii=False) + "\n")
     copy_file(lang.file("phones.txt"), exp / "phones.txt")
     if converter.states is not None:
-        counts = np.bincount(np.concatenate(list(labels.values())), minlength=converter.states.model.num_transition_ids + 1)
-        converter.states.model.update(counts.astype(np.float64))
+        counts = np.zeros(converter.states.model.num_transition_ids + 1)
+        for ids in labels.values():
+            counts += np.bincount(ids, minlength=len(counts))
+        converter.states.model.update(counts)
         write_tree(exp / "tree", converter.states.tree)
         write_model(exp / "final.mdl", converter.states.model)
     elif system is not None:
@@ -167,12 +171,13 @@ def _check_system(model: TransitionModel, system: Path, lang: LangDir) -> None:
                         "language directory that the model was trained with.")
 
 
-def _collect(source: Source, path: Path) -> dict[str, Frames | Times]:
-    items: dict[str, Frames | Times] = {}
-    for utt, item in progress(source.utterances(), "reading alignments", unit="utt"):
+def _collect(found: Iterable[tuple[str, Frames | Times]], path: Path, folder: Path) -> StoredValues[Frames | Times]:
+    """Alignments by their names, in a nameless file in `folder`."""
+    items: StoredValues[Frames | Times] = StoredValues(pickle.loads, lambda stream, item: pickle.dump(item, stream, -1), folder)
+    for utt, item in progress(found, "reading alignments", unit="utt"):
         if utt in items:
             raise UserError(f"{path} has {utt} twice; keep one.")
-        items[utt] = item
+        items.add(utt, item)
     if not items:
         raise UserError(f"{path} has no utterances; {MADE}.")
     return items
@@ -184,10 +189,11 @@ def _num_frames(data: DataDir) -> dict[str, int]:
     return {utt: int(stated[utt]) if stated.get(utt, "").isdecimal() else len(data.feats[utt]) for utt in data.feats}
 
 
-def _match(items: dict[str, Frames | Times], lengths: dict[str, int],
-           converter: LabelConverter) -> tuple[dict[str, np.ndarray], ImportReport]:
+def _match(items: Mapping[str, Frames | Times], lengths: dict[str, int], converter: LabelConverter,
+           folder: Path) -> tuple[StoredValues[np.ndarray], ImportReport]:
     report = ImportReport(len(lengths), extra=sum(utt not in lengths for utt in items))
-    labels: dict[str, np.ndarray] = {}
+    labels = StoredValues(lambda content: np.frombuffer(content, np.int32),
+                          lambda stream, ids: stream.write(np.ascontiguousarray(ids, np.int32).data), folder)
     for utt, frames in progress(lengths.items(), "matching", unit="utt"):
         if utt not in items:
             report.missing.append(utt)
@@ -201,8 +207,9 @@ def _match(items: dict[str, Frames | Times], lengths: dict[str, int],
             report.unusable[utt] = str(reason)
             continue
         report.trimmed += len(found) != frames
-        labels[utt] = found[:frames]
-    report.matched, report.frames = len(labels), sum(map(len, labels.values()))
+        labels.add(utt, found[:frames])
+        report.frames += min(len(found), frames)
+    report.matched = len(labels)
     report.unknown_phones = _most_common(converter.phones.unknown)
     report.unlabelled_frames = converter.unlabelled
     if converter.states is not None:
@@ -215,16 +222,18 @@ def _most_common(counts: Counter[str]) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def _silence_share(labels: dict[str, np.ndarray], model: TransitionModel | None, lang: LangDir, is_pdf: bool) -> float | None:
+def _silence_share(labels: Mapping[str, np.ndarray], model: TransitionModel | None, lang: LangDir, is_pdf: bool) -> float | None:
     """The share of frames that silence phones have; None where that is unknown, or nothing is aligned."""
-    total = sum(map(len, labels.values()))
-    if model is None or not total:
+    if model is None:
         return None
     if is_pdf:
         silent = np.isin(np.arange(model.num_pdfs), silence_pdfs(model, lang.silence_phones))
     else:
         silent = np.isin(model.tid2phone, lang.silence_phones)
-    return float(sum(int(silent[ids].sum()) for ids in labels.values()) / total)
+    total = silence = 0
+    for ids in labels.values():
+        total, silence = total + len(ids), silence + int(silent[ids].sum())
+    return silence / total if total else None
 
 
 def _copy_system(system: Path, exp: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class LabelConverter:
     gives the transition_ids of phones, None for the other kinds. `unlabelled` counts the frames that no interval covers.
     """
 
-    def __init__(self, lang: LangDir, items: Collection[Frames | Times], options: SourceOptions) -> None:
+    def __init__(self, lang: LangDir, items: Iterable[Frames | Times], options: SourceOptions) -> None:
         self.lang, self.frame_shift = lang, options.frame_shift
         if not options.frame_shift > 0:
             raise UserError(f"--frame-shift: expected seconds above 0, found {options.frame_shift:g}.")
@@ -47,28 +48,33 @@ class LabelConverter:
         if self.kind == "word" and self.states:
             self.words = Pronunciations(lang, self.states.model.topology)
 
-    def _decide(self, items: Collection[Frames | Times]) -> tuple[str, str]:
-        frames = [item for item in items if isinstance(item, Frames)]
-        if frames:
-            kinds = {item.kind for item in frames}
+    def _decide(self, items: Iterable[Frames | Times]) -> tuple[str, str]:
+        kinds, numbers, labels, with_phones, with_labels = set[str](), set[int](), Counter[str](), False, False
+        for item in items:
+            if isinstance(item, Frames):
+                kinds.add(item.kind)
+                if item.kind == "label":
+                    numbers.update(np.unique(item.values).tolist())
+            else:
+                with_phones, with_labels = with_phones or item.phones is not None, with_labels or item.labels is not None
+                labels.update(interval.label for interval in item.labels or [])
+        if kinds:
             if "phone" in kinds:
                 return "phone", ""
             if "label" not in kinds:
                 return kinds.pop(), ""
-            seen = np.unique(np.concatenate([np.unique(item.values) for item in frames]))
+            seen = np.array(sorted(numbers), np.int64)
             if len(seen) and not self.phones.is_phone_number(seen):
                 return "pdf", f"{next(v for v in seen if not self.phones.is_phone_number(v))} is no phone; --labels phone says otherwise"
             return "phone", "all are numbers of phones; --labels pdf says otherwise"
-        times = [item for item in items if isinstance(item, Times)]
-        if any(item.phones is not None for item in times):
+        if with_phones:
             return "phone", ""
-        if not any(item.labels is not None for item in times):
+        if not with_labels:
             return "word", ""
-        labels = [i.label for item in times for i in item.labels or []]
-        as_phones = sum(self.phones.find(label) is not None for label in labels)
-        as_words = sum(find_word(self.lang, label) is not None for label in labels)
+        as_phones = sum(count for label, count in labels.items() if self.phones.find(label) is not None)
+        as_words = sum(count for label, count in labels.items() if find_word(self.lang, label) is not None)
         return ("phone" if as_phones >= as_words else "word",
-                f"{max(as_phones, as_words)} of {len(labels)} labels are such; --labels phone or word says otherwise")
+                f"{max(as_phones, as_words)} of {labels.total()} labels are such; --labels phone or word says otherwise")
 
     def convert(self, item: Frames | Times, num_frames: int) -> np.ndarray:
         """Convert one utterance whose features have `num_frames` frames, which may differ by MAX_TRIM; raises Unusable."""
@@ -132,17 +138,18 @@ def _check_length(found: int, num_frames: int) -> None:
         raise WrongLength(f"{found} frames of alignment, {num_frames} of features")
 
 
-def of_segments(items: dict[str, Frames | Times], data: DataDir) -> dict[str, Frames | Times]:
+def of_segments(items: Mapping[str, Frames | Times], data: DataDir) -> Iterator[tuple[str, Frames | Times]]:
     """Cut the items of whole recordings into the segments of `data`; items of utterances stay as they are."""
-    result = {name: item for name, item in items.items() if name in data.segments}
+    yield from ((name, item) for name, item in items.items() if name in data.segments)
+    last, item = "", None
     for utt, (recording, start, end) in data.segments.items():
-        item = items.get(recording)
-        if utt not in result and isinstance(item, Times):
+        if recording != last:
+            last, item = recording, items.get(recording)
+        if utt not in items and isinstance(item, Times):
             stop = end if end >= 0 else item.end
             phones, words, labels = (None if tier is None else _cut(tier, start, float("inf") if stop is None else stop)
                                      for tier in (item.phones, item.words, item.labels))
-            result[utt] = Times(phones, words, labels, None if stop is None else stop - start)
-    return result
+            yield utt, Times(phones, words, labels, None if stop is None else stop - start)
 
 
 def _cut(intervals: list[Interval], start: float, end: float) -> list[Interval]:

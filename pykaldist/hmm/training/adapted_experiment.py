@@ -16,7 +16,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import SpeakerTransforms, write_speaker_transforms
-from pykaldist.hmm.adaptation.basis_fmllr import estimate_basis, gradients_at_identity, write_basis
+from pykaldist.hmm.adaptation.basis_fmllr import GradientScatter, estimate_basis, write_basis
 from pykaldist.hmm.adaptation.fmllr import (
     NO_SPEECH,
     FmllrOptions,
@@ -54,7 +54,7 @@ from pykaldist.io.conf import parse_conf
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lang import LangDir
-from pykaldist.progress import Progress, progress
+from pykaldist.progress import Progress
 
 
 def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
@@ -203,22 +203,30 @@ def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLik
     """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(exp), make_engine(device, nj)
-    corpus = load_corpus(data, lang, pipeline, nj, log)
+    corpus = load_corpus(data, lang, pipeline, nj, log, exp)
     tids, model = read_start(exp, lang, corpus)
     gmm = read_model(exp / "final.mdl")[1]
     check_dim(gmm.dim, corpus.feats, str(data.path), exp / "final.mdl")
-    speakers, feats = speaker_rows(corpus.utts, corpus.offsets, data.utt2spk), corpus.feats
-    if any(exp.glob("trans.*")):
-        feats = transformed(feats, speakers, _read_transforms(exp, data))
-    weights = speech_weights(tids, model, lang.silence_phones, silence_weight)
-    if not weights.any():
+    transforms = _read_transforms(exp, data) if any(exp.glob("trans.*")) else None
+    group = {utt: utt if per_utt else data.utt2spk[utt] for utt in corpus.utts}
+    last = {name: utt for utt, name in group.items()}
+    found = GradientScatter(gmm.dim)
+    with Progress("gradients", len(corpus), "utt") as bar:
+        for part, mine in corpus.parts(tids):
+            weights = speech_weights(mine, model, lang.silence_phones, silence_weight)
+            feats = part.feats
+            if transforms is not None:
+                feats = transformed(feats, speaker_rows(part.utts, part.offsets, data.utt2spk), transforms)
+            expected = expected_aligned(gmm, feats, mine, weights, model, engine)
+            found.add(part.feats, expected, weights, speaker_rows(part.utts, part.offsets, group),
+                      {group[utt] for utt in part.utts if last[group[utt]] == utt})
+            bar.update(len(part))
+    found.finish()
+    if not found.total:
         raise UserError(NO_SPEECH)
-    expected = expected_aligned(gmm, feats, tids, weights, model, engine)
-    rows = [np.arange(*corpus.offsets[n : n + 2]) for n in range(len(corpus))] if per_utt else list(speakers.values())
-    found = gradients_at_identity(corpus.feats, expected, weights, progress(rows, "gradients", unit="utt" if per_utt else "speaker"))
-    basis, gain = estimate_basis(gmm, *found)
+    basis, gain = estimate_basis(gmm, found.scatter, found.total)
     write_basis(exp / "fmllr.basis", basis)
-    return f"{len(basis)} matrices from {len(rows)} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
+    return f"{len(basis)} matrices from {len(last)} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
 
 
 def _read_transforms(path: Path, data: DataDir) -> SpeakerTransforms:

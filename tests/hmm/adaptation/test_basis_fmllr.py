@@ -13,9 +13,9 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.adaptation.basis_fmllr import (
     BasisFmllr,
     BasisFmllrOptions,
+    GradientScatter,
     estimate_basis,
     gradient_of,
-    gradients_at_identity,
     preconditioner,
     read_basis,
     write_basis,
@@ -52,9 +52,11 @@ def spoken(gmm: AmDiagGmm, frames: int, seed: int, strength: float = 0.2) -> tup
 def trained(gmm: AmDiagGmm) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The basis of 60 speakers, their features and expected parameters."""
     feats, expected = (np.concatenate(parts) for parts in zip(*(spoken(gmm, EACH, 10 + s) for s in range(GROUPS)), strict=True))
-    rows = np.arange(len(feats)).reshape(GROUPS, EACH)
-    found = gradients_at_identity(feats, expected, np.ones(len(feats), np.float32), rows)
-    return estimate_basis(gmm, *found)[0], feats, expected
+    rows = {str(number): mine for number, mine in enumerate(np.arange(len(feats)).reshape(GROUPS, EACH))}
+    found = GradientScatter(DIM)
+    found.add(feats, expected, np.ones(len(feats), np.float32), rows, rows)
+    found.finish()
+    return estimate_basis(gmm, found.scatter, found.total)[0], feats, expected
 
 
 def stats_of(feats: np.ndarray, expected: np.ndarray) -> FmllrStats:
@@ -75,7 +77,7 @@ def test_the_gradient_is_that_of_the_log_likelihood(gmm: AmDiagGmm) -> None:
 
 
 def test_the_scatter_of_gradients(gmm: AmDiagGmm) -> None:
-    """One by one from the statistics; with weights, and a group that has none."""
+    """One by one from the statistics; with weights, a group that has none, and frames of a group that come in two parts."""
     feats, expected = spoken(gmm, 90, 4)
     weights = np.random.default_rng(5).random(90).astype(np.float32)
     weights[60:] = 0
@@ -86,9 +88,14 @@ def test_the_scatter_of_gradients(gmm: AmDiagGmm) -> None:
         beta = float(weights[mine].sum())
         gradient = gradient_of(FmllrStats.of_frames(feats[mine], expected[mine], beta), identity(DIM))[0].ravel()
         scatter += np.outer(gradient, gradient) / beta
-    found, total = gradients_at_identity(feats, expected, weights, rows)
-    np.testing.assert_allclose(found, scatter, rtol=1e-3, atol=1e-3)
-    assert total == pytest.approx(weights.sum())
+    whole, parts = GradientScatter(DIM), GradientScatter(DIM)
+    whole.add(feats, expected, weights, dict(zip("abc", rows, strict=True)), "abc")
+    parts.add(feats[:50], expected[:50], weights[:50], {"a": np.arange(40), "b": np.arange(40, 50)}, "a")
+    parts.add(feats[50:], expected[50:], weights[50:], {"b": np.arange(10), "c": np.arange(10, 40)}, "bc")
+    for found in (whole, parts):
+        found.finish()
+        np.testing.assert_allclose(found.scatter, scatter, rtol=1e-3, atol=1e-3)
+        assert found.total == pytest.approx(weights.sum())
 
 
 def test_the_preconditioner_is_the_negative_hessian_of_many_frames(gmm: AmDiagGmm) -> None:
