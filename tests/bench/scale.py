@@ -5,11 +5,11 @@
 
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
-align the copies, so that a stage is measured without those before it; pack, build_chain_tree and prepare_chain take copies of its
-alignment. make_mfcc reads joined recordings. prepare_chain is what steps/nnet3/chain/train.py does before it trains: store, chunks and
-numerators. Language models (train_lm, format_lm, const_arpa) and mkgraph have sizes of their own: texts of so many thousand words
-(--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of data directories of so many thousand
-utterances without features (--kutts).
+align the copies, so that a stage is measured without those before it; import_ali, pack, build_chain_tree and prepare_chain take copies of
+its alignment. gmm_diag_ubm is steps/train_diag_ubm.sh, train_diag_ubm that of steps/online/nnet2. make_mfcc reads joined recordings.
+prepare_chain is what steps/nnet3/chain/train.py does before it trains: store, chunks and numerators. Language models (train_lm, format_lm,
+const_arpa) and mkgraph have sizes of their own: texts of so many thousand words (--lm-kwords) over a lexicon of random pronunciations
+(--vocabulary); validate and fix are of data directories of so many thousand utterances without features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
 speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
@@ -301,6 +301,15 @@ class Scale:
             "align_fmllr": (["steps/align_fmllr.sh", *gmm_jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
             "make_fmllr_feats": (["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali", work / "data-fmllr",
                                   work / "data", exp / "tri3", work / "log", work / "fmllr"], work / "fmllr"),
+            "import_ali": (["steps/import_ali.sh", *jobs, work / "copied_ali", work / "data", lang, work / "imported"], work / "imported"),
+            "gmm_diag_ubm": (["steps/train_diag_ubm.sh", *jobs, 100, work / "data", lang, work / "tri1_ali", work / "dubm"], work / "dubm"),
+            "get_fmllr_basis": (["steps/get_fmllr_basis.sh", *jobs, work / "data", lang, work / "tri1_ali"], work / "tri1_ali"),
+            "make_denlats": (["steps/make_denlats.sh", *jobs, "--beam", 8, "--lattice-beam", 4, work / "data", lang, exp / "tri1",
+                              work / "denlats"], work / "denlats"),
+            "train_mmi": (["steps/train_mmi.sh", "--num-iters", 2, *jobs, work / "data", lang, work / "tri1_ali", work / "denlats",
+                           work / "mmi"], work / "mmi"),
+            "train_mmi_fmmi": (["steps/train_mmi_fmmi.sh", "--schedule", "fmmi mmi", *jobs, work / "data", lang, work / "tri1_ali",
+                                work / "dubm", work / "denlats", work / "fmmi"], work / "fmmi"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
                      work / "store"),
             "train_diag_ubm": (["steps/online/nnet2/train_diag_ubm.sh", *jobs, "--online-cmvn-config", recipe / "conf/online_cmvn.conf",
@@ -316,11 +325,11 @@ class Scale:
                                "--tree-dir", exp / "chain/tree", "--lat-dir", work / "copied_ali", "--dir", work / "chain"],
                               work / "chain")}
         wanted = [name for name in stages if name in self.args.stages]
-        needed = {*wanted, *(NEEDS[name] for name in wanted if name in NEEDS)}
+        needed = {*wanted, *(before for name in wanted for before in NEEDS.get(name, ()))}
         if needed - {"make_mfcc"} - HIRES:
             make_features(self.source, work / "data", hours, self.args.joined)
             needed.add("cmvn")
-        if needed & {"pack", "build_chain_tree", "prepare_chain"}:
+        if needed & {"import_ali", "pack", "build_chain_tree", "prepare_chain"}:
             copy_alignment(self.source, exp / "tri3_ali", work / "copied_ali", hours, self.args.joined)
         if needed & HIRES:
             make_features(DataDir(recipe / "data/train_hires"), work / "hires", hours, self.args.joined)
@@ -462,7 +471,10 @@ class Scale:
         save(plt, figure, path)
 
 
-NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "make_fmllr_feats": "align_fmllr"}
+NEEDS = {"train_deltas": ("align_mono",), "train_lda_mllt": ("align_si",), "train_sat": ("align_lda",),
+         "make_fmllr_feats": ("align_fmllr",), "gmm_diag_ubm": ("align_si",), "get_fmllr_basis": ("align_si",),
+         "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm")}
+DISCRIMINATIVE = {"gmm_diag_ubm", "make_denlats", "train_mmi", "train_mmi_fmmi"}
 IVECTORS = {"train_diag_ubm", "train_ivector_extractor", "extract_ivectors"}
 HIRES = {"prepare_chain", *IVECTORS}
 CHAIN = {"build_chain_tree", *HIRES}
@@ -470,7 +482,8 @@ CHAIN_OPTIONS = ("--chain.lm-opts=--num-extra-lm-states=2000", "--feat.cmvn-opts
                  "--chain.xent-regularize", "0.1", "--egs.chunk-width", "150,110,90,60", "--egs.opts", "--frames-overlap-per-eg 0")
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "make_fmllr_feats", "pack", *sorted(CHAIN), "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
+          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "get_fmllr_basis", *sorted(DISCRIMINATIVE), *sorted(CHAIN),
+          "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
@@ -481,9 +494,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=5000, help="words of the lexicon for mkgraph and language models (default: 5000)")
     parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
     parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[name for name in STAGES if name not in CHAIN],
-                        help=f"stages to measure (default: all but {', '.join(sorted(CHAIN))}, which need the recipe's "
-                             "local/chain/run_tdnn.sh, and for i-vectors local/nnet3/run_ivector_common.sh)")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[name for name in STAGES if name not in CHAIN | DISCRIMINATIVE],
+                        help=f"stages to measure (default: all but {', '.join(sorted(DISCRIMINATIVE))}, which decode the training data, "
+                             f"and {', '.join(sorted(CHAIN))}, which need the recipe's local/chain/run_tdnn.sh, and for i-vectors "
+                             "local/nnet3/run_ivector_common.sh)")
     parser.add_argument("--end-to-end", action="store_true", help="each stage on what the one before has made, from audio to word errors")
     parser.add_argument("--num-epochs", type=int, default=1, help="epochs of the network's training, end to end (default: 1)")
     parser.add_argument("--rows", type=Path, help="file with a JSON object a measurement, which this run adds to")

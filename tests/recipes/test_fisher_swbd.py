@@ -85,6 +85,7 @@ done
     assert "--part\tswbd\t--forward-opts\t--forward chunks" in call and "--chunk 21-64+21" in call
 
 
+@pytest.mark.slow  # its dry run, and TIMIT's and Mini LibriSpeech's stand-ins, go through most of its stages
 def test_every_stage_on_a_stand_in(make_recipe, speech: Path, tmp_path: Path) -> None:
     """From the packages to word error rates with both language models; with an hour Chen & Huo's first table, of Switchboard alone, too."""
     if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):

@@ -143,6 +143,7 @@ def denlats(recipe: Path, dnn: Path) -> list[str]:
     return ["data/tr", "data/lang", "exp/dnn", "exp/seq_ali", "exp/denlats"]
 
 
+@pytest.mark.slow  # a minute and a half; what it calls and when, test_sequence_rounds.py says
 def test_sequence_training_on_new_lattices_and_alignments(recipe, dnn, denlats):
     """Each iteration goes on from the one before at the rate that is due, the third on what was made beside the second.
 
