@@ -95,7 +95,7 @@ def test_numbers_beyond_measure(tmp_path: Path) -> None:
 
 
 def test_ctm_by_name_and_by_look(tmp_path: Path) -> None:
-    text = ";; a comment\nu2 1 0.10 0.20 ab 0.9\nu1 A 0.30 0.10 B\nu1 A 0.00 0.30 A\n"
+    text = ";; a comment\nu1 A 0.30 0.10 B\nu2 1 0.10 0.20 ab 0.9\nu1 A 0.00 0.30 A\n"  # neither by time nor by utterance
     (tmp_path / "x.ctm").write_text(text)
     (tmp_path / "times.txt").write_text(text.split("\n", 1)[1])
     for name in ("x.ctm", "times.txt"):

@@ -5,13 +5,16 @@ A file, or a directory of `*.ctm` or `ctm.*`, gzipped or not. Which of the two t
 
 from __future__ import annotations
 
+import itertools
 import math
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times
 from pykaldist.io.entries import DAMAGE, open_archive
+from pykaldist.io.scratch import StoredValues
 
 _LINES_LOOKED_AT = 50
 
@@ -53,7 +56,17 @@ def read(path: Path, options: SourceOptions) -> PlainSource:
 
 
 def _utterances(files: list[Path], options: SourceOptions) -> Iterator[tuple[str, Times]]:
-    found: dict[str, list[Interval]] = {}
+    found: StoredValues[list[Interval]] = StoredValues(pickle.loads, lambda stream, intervals: pickle.dump(intervals, stream, -1))
+    for utt, group in itertools.groupby(_rows(files), lambda row: row[0]):  # most files have an utterance's lines together
+        found.add(utt, [*found.get(utt, ()), *(interval for _, interval in group)])
+    for utt, intervals in found.items():
+        intervals.sort(key=lambda i: i.start)
+        yield utt, Times(phones=intervals) if options.labels == "phone" else Times(words=intervals) if options.labels == "word" else \
+            Times(labels=intervals)
+
+
+def _rows(files: list[Path]) -> Iterator[tuple[str, Interval]]:
+    """Iterate over the lines: (utterance, label and times)."""
     for file in files:
         try:
             with open_archive(file) as stream:
@@ -65,10 +78,6 @@ def _utterances(files: list[Path], options: SourceOptions) -> Iterator[tuple[str
                     if interval is None:
                         raise UserError(f"{file}, line {number}: expected `utterance channel start duration label [confidence]`, found "
                                         f"{' '.join(row)[:60]!r}.")
-                    found.setdefault(row[0], []).append(interval)
+                    yield row[0], interval
         except DAMAGE as error:
             raise UserError(f"{file} is no readable CTM ({error}); make it again.") from error
-    for utt, intervals in found.items():
-        intervals.sort(key=lambda i: i.start)
-        yield utt, Times(phones=intervals) if options.labels == "phone" else Times(words=intervals) if options.labels == "word" else \
-            Times(labels=intervals)

@@ -25,7 +25,7 @@ class KaldiDir:
 
     def utterances(self) -> Iterator[tuple[str, Frames]]:
         kind = "transition_id" if self._dir.has_transition_ids else "pdf"
-        return ((utt, Frames(kind, values)) for utt, values in self._dir.labels.items())
+        return ((utt, Frames(kind, values)) for utt, values in self._dir.items())
 
 
 def read(path: Path, options: SourceOptions) -> KaldiDir:
