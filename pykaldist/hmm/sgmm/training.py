@@ -124,8 +124,8 @@ class SpokenCorpus:
             for part, selected, speaker, mine in self.corpus.parts(self.selected, self.speaker, labels):
                 for start in range(0, len(mine), PART):
                     rows = slice(start, start + PART)
-                    if mine[rows].any():
-                        yield part.feats[rows], selected[rows], speaker[rows], mine[rows], *arguments
+                    if mine[rows].any():  # copies, which are there when a thread comes to them behind the end of their block
+                        yield *(array[rows].copy() for array in (part.feats, selected, speaker, mine)), *arguments
 
         total = sum_pieces(work, pieces(), self.engine.threads)
         if total is None:
