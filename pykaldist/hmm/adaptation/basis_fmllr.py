@@ -130,12 +130,13 @@ class GradientScatter:
         The groups of `ended` have no more frames.
         """
         dim = self._dim
-        residual = expected[:, :dim] - expected[:, dim:] * feats  # d of a frame's log-likelihood by its transformed features
-        x = np.concatenate([feats, np.ones((len(feats), 1), feats.dtype)], axis=1)
         for name, mine in rows.items():
+            x, own = feats[mine], expected[mine]
+            residual = own[:, :dim] - own[:, dim:] * x  # d of a frame's log-likelihood by its transformed features
+            x = np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
             beta, gradient = self._open.pop(name, (0.0, np.zeros((dim, dim + 1))))
             beta += float(weights[mine].sum(dtype=np.float64))
-            gradient = gradient + residual[mine].T.astype(np.float64) @ x[mine]
+            gradient = gradient + residual.T.astype(np.float64) @ x
             if name not in ended:
                 self._open[name] = beta, gradient
             elif beta > 0:
