@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
 from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
 from pykaldist.hmm.import_ali.sources import open_source
-from pykaldist.hmm.import_ali.sources.base import Frames, SourceOptions, Times
+from pykaldist.hmm.import_ali.sources.base import Frames, SourceOptions, Times, parse_item, write_item
 from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
@@ -173,7 +172,7 @@ def _check_system(model: TransitionModel, system: Path, lang: LangDir) -> None:
 
 def _collect(found: Iterable[tuple[str, Frames | Times]], path: Path, folder: Path) -> StoredValues[Frames | Times]:
     """Alignments by their names, in a nameless file in `folder`."""
-    items: StoredValues[Frames | Times] = StoredValues(pickle.loads, lambda stream, item: pickle.dump(item, stream, -1), folder)
+    items = StoredValues(parse_item, write_item, folder)
     for utt, item in progress(found, "reading alignments", unit="utt"):
         if utt in items:
             raise UserError(f"{path} has {utt} twice; keep one.")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.phone_labels import PhoneLabels, Pronunciations, places
 from pykaldist.hmm.import_ali.sources import open_source
-from pykaldist.hmm.import_ali.sources.base import Frames, Interval, SourceOptions, Times
+from pykaldist.hmm.import_ali.sources.base import Frames, Interval, SourceOptions, Times, parse_item, write_item
 from pykaldist.hmm.import_ali.sources.textgrid import parse
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.io.lang import LangDir
@@ -181,3 +183,22 @@ def test_words_share_their_frames(toy_lang: LangDir) -> None:
     assert words.spread("AB", 2) == [(number["A_B"], 1), (number["B_E"], 1)]
     assert words.spread("<eps>", 5) == [(number["SIL"], 5)]
     assert words.spread("zebra", 4) == [(number["SPN_S"], 4)] and words.unknown == {"zebra": 1}
+
+
+LABELS = st.text(st.characters(exclude_categories=("Cs",)), max_size=4)
+INTERVALS = st.one_of(st.none(), st.lists(st.builds(Interval, st.floats(0, 100), st.floats(0, 100), LABELS), max_size=4))
+
+
+@given(st.one_of(
+    st.builds(Frames, st.sampled_from(["pdf", "phone", "label"]), arrays(np.int32, st.integers(0, 9))),
+    st.builds(Frames, st.just("phone"), st.lists(st.sampled_from(["a", "\u00e4h", "sil"]), min_size=1, max_size=9).map(np.array)),
+    st.builds(Times, INTERVALS, INTERVALS, INTERVALS, st.one_of(st.none(), st.floats(0, 100)))))
+def test_what_was_written_is_read(item: Frames | Times) -> None:
+    stream = io.BytesIO()
+    write_item(stream, item)
+    found = parse_item(stream.getvalue())
+    if isinstance(item, Frames):
+        assert isinstance(found, Frames) and found.kind == item.kind and found.values.dtype == item.values.dtype
+        np.testing.assert_array_equal(found.values, item.values)
+    else:
+        assert found == item

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import numpy as np
 
@@ -55,6 +56,29 @@ class Times:
     words: list[Interval] | None = None
     labels: list[Interval] | None = None
     end: float | None = None
+
+    def tiers(self) -> dict[str, list[Interval] | None]:
+        """The three kinds of intervals, by name."""
+        return {"phones": self.phones, "words": self.words, "labels": self.labels}
+
+
+def write_item(stream: IO[bytes], item: Frames | Times) -> None:
+    """Write an alignment for `parse_item`: a line of JSON, and behind it the labels of frames."""
+    if isinstance(item, Frames):
+        stream.write(json.dumps({"kind": item.kind, "dtype": item.values.dtype.str}).encode() + b"\n" + item.values.tobytes())
+    else:
+        tiers = {name: None if tier is None else [[i.start, i.end, i.label] for i in tier] for name, tier in item.tiers().items()}
+        stream.write(json.dumps({"tiers": tiers, "end": item.end}).encode() + b"\n")
+
+
+def parse_item(content: bytes) -> Frames | Times:
+    """The alignment that `write_item` has written."""
+    line, _, values = content.partition(b"\n")
+    head = json.loads(line)
+    if "kind" in head:
+        return Frames(head["kind"], np.frombuffer(values, np.dtype(head["dtype"])))
+    tiers = {name: None if tier is None else [Interval(*i) for i in tier] for name, tier in head["tiers"].items()}
+    return Times(**tiers, end=head["end"])
 
 
 class Source(Protocol):

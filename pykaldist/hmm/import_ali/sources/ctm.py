@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times
+from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times, parse_item, write_item
 from pykaldist.io.entries import DAMAGE, open_archive
 from pykaldist.io.scratch import StoredValues
 
@@ -56,13 +56,13 @@ def read(path: Path, options: SourceOptions) -> PlainSource:
 
 
 def _utterances(files: list[Path], options: SourceOptions) -> Iterator[tuple[str, Times]]:
-    found: StoredValues[list[Interval]] = StoredValues(pickle.loads, lambda stream, intervals: pickle.dump(intervals, stream, -1))
+    tier = {"phone": "phones", "word": "words"}.get(options.labels, "labels")
+    found: StoredValues[Times] = StoredValues(lambda content: cast(Times, parse_item(content)), write_item)
     for utt, group in itertools.groupby(_rows(files), lambda row: row[0]):  # most files have an utterance's lines together
-        found.add(utt, [*found.get(utt, ()), *(interval for _, interval in group)])
-    for utt, intervals in found.items():
-        intervals.sort(key=lambda i: i.start)
-        yield utt, Times(phones=intervals) if options.labels == "phone" else Times(words=intervals) if options.labels == "word" else \
-            Times(labels=intervals)
+        times = found[utt] if utt in found else Times()
+        setattr(times, tier, sorted([*(times.tiers()[tier] or []), *(interval for _, interval in group)], key=lambda i: i.start))
+        found.add(utt, times)
+    yield from found.items()
 
 
 def _rows(files: list[Path]) -> Iterator[tuple[str, Interval]]:
