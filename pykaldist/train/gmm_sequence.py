@@ -204,7 +204,7 @@ class Objectives:
         for weights in self.passes(self.engine.scorer(gmm, feats), total, feats):
             for sums, sign in ((num, 1), (den, -1)):
                 if (sign * weights.weight > 0).any():
-                    _add(sums, self.engine.accumulate(gmm, feats[weights.rows], weights.frames(self.model, sign))[0])
+                    sums.add(self.engine.accumulate(gmm, feats[weights.rows], weights.frames(self.model, sign))[0])
         return num, den, total
 
     def reference_statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> GmmStats:
@@ -217,12 +217,6 @@ class Objectives:
         for part, mine in self.corpus.parts(result):
             mine[:] = fmpe.transformed(part.feats, part.offsets)
         return result
-
-
-def _add(sums: GmmStats, more: GmmStats) -> None:
-    sums.occupancy += more.occupancy
-    sums.x += more.x
-    sums.x2 += more.x2
 
 
 def model_iteration(objectives: Objectives, gmm: AmDiagGmm, feats: np.ndarray, options: EbwOptions) -> tuple[AmDiagGmm, str]:

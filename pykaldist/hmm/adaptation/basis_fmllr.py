@@ -146,7 +146,7 @@ class GradientScatter:
                     self.finish()
 
     def finish(self) -> None:
-        """Add what waits to be added together to the scatter."""
+        """Add to the scatter the gradients that were collected so far, as one matrix product."""
         if self._block:
             stacked = np.stack(self._block)
             self.scatter += stacked.T @ stacked

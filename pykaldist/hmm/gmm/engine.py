@@ -80,7 +80,7 @@ class Engine:
         pieces = [(pdf, start) for pdf in np.flatnonzero(large).tolist() for start in range(bounds[pdf], bounds[pdf + 1], _PIECE)]
         with ThreadPoolExecutor(self.threads) as pool:
             for (pdf, _), (own, log_likelihood) in zip(pieces, pool.map(piece, pieces), strict=True):
-                stats += own
+                stats.add(own)
                 log_likelihoods[pdf] += log_likelihood
         return stats, float(log_likelihoods.sum()) / frames.total_weight
 

@@ -37,6 +37,12 @@ class GmmStats:
     def __add__(self, other: GmmStats) -> GmmStats:
         return GmmStats(self.occupancy + other.occupancy, self.x + other.x, self.x2 + other.x2)
 
+    def add(self, other: GmmStats) -> None:
+        """Add other statistics to these, in place."""
+        self.occupancy += other.occupancy
+        self.x += other.x
+        self.x2 += other.x2
+
 
 class AmDiagGmm:
     """The Gaussian mixtures of all pdfs: Gaussians `offsets[p]` to `offsets[p + 1]` belong to pdf p.

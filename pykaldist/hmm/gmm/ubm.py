@@ -125,7 +125,7 @@ def train_ubm(ubm: AmDiagGmm, parts: Callable[[], Iterable[tuple[np.ndarray, np.
             if len(rows):
                 frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
                 found, average = engine.accumulate(ubm, feats, frames)
-                stats += found
+                stats.add(found)
                 total += frames.total_weight
                 log_likelihood += average * frames.total_weight
         if not total:

@@ -171,7 +171,7 @@ def _check_system(model: TransitionModel, system: Path, lang: LangDir) -> None:
 
 
 def _collect(found: Iterable[tuple[str, Frames | Times]], path: Path, folder: Path) -> StoredValues[Frames | Times]:
-    """Alignments by their names, in a nameless file in `folder`."""
+    """Read all alignments into a temporary file in `folder`; raises UserError where there is none, or an utterance is there twice."""
     items = StoredValues(parse_item, write_item, folder)
     for utt, item in progress(found, "reading alignments", unit="utt"):
         if utt in items:

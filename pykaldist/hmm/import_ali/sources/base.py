@@ -58,7 +58,7 @@ class Times:
     end: float | None = None
 
     def tiers(self) -> dict[str, list[Interval] | None]:
-        """The three kinds of intervals, by name."""
+        """The intervals of phones, of words and of labels, by the attribute's name; None where the source has none."""
         return {"phones": self.phones, "words": self.words, "labels": self.labels}
 
 
