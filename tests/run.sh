@@ -15,10 +15,11 @@ case "${1:-}" in
   --all) shift; select=() ;;
   *) select=(-m "not slow") ;;
 esac
-# A whole run uses the cores, four at most, where pytest-xdist is there; a file's tests stay in one process. `-n 0` makes it one process.
+# A whole run uses the cores, and one process more as some tests only wait, four at most, where pytest-xdist is there; a file's tests stay in
+# one process. `-n 0` makes it one process.
 spread=()
 if "${PYKALDIST_PYTHON:-python}" -c 'import xdist' 2>/dev/null; then
-  spread=(-n "$(n=$(nproc); echo $((n < 4 ? n : 4)))" --dist loadfile --no-loadscope-reorder)
+  spread=(-n "$(n=$(($(nproc) + 1)); echo $((n < 4 ? n : 4)))" --dist loadfile --no-loadscope-reorder)
 fi
 for argument in "$@"; do [ ! -e "${argument%%::*}" ] || spread=(); done
 "${PYKALDIST_PYTHON:-python}" -m pytest "${select[@]}" "${spread[@]}" "$@" || exit

@@ -49,7 +49,7 @@ def test_timit_from_the_corpus_to_a_phone_error_rate(make_recipe, speech, tmp_pa
     assert "sil" in scored and not {"h#", "q", "cl", "vcl", "ao", "ax"} & set(scored)
 
 
-@pytest.mark.slow  # TIMIT and Mini LibriSpeech go through most of its stages, and it through its dry run
+@pytest.mark.slow  # TIMIT goes through most of its stages, and it through its dry run
 def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, speech, tmp_path):
     tedlium.lay_out(speech, tmp_path / "corpus", tmp_path / "corpus/lm", SMALL if tiny(speech) else HOUR, 3)
     folder, run = make_recipe("tedlium", "s5_r3")
