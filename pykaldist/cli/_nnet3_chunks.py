@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.decode.acoustic import IvectorOptions
+from pykaldist.decode.chunks import ChunkOptions, Nnet3Options
 
 
 def add_nnet3_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_nnet3_options(parser: argparse.ArgumentParser) -> None:
                             "(default: -1, as many as elsewhere)")
 
 
-def nnet3_options(args: argparse.Namespace) -> IvectorOptions:
+def nnet3_options(args: argparse.Namespace) -> Nnet3Options:
     """The options of i-vectors and chunks, given."""
-    return IvectorOptions(args.online_ivector_dir, args.frames_per_chunk, args.extra_left_context, args.extra_right_context,
-                          args.extra_left_context_initial, args.extra_right_context_final)
+    return Nnet3Options(args.online_ivector_dir, ChunkOptions(args.frames_per_chunk, args.extra_left_context, args.extra_right_context,
+                                                              args.extra_left_context_initial, args.extra_right_context_final))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from pykaldist.decode.chunks import Nnet3Options
 from pykaldist.decode.sgmm import GSELECT, SgmmModel
 from pykaldist.devices import choose_device, parse_device
 from pykaldist.errors import UserError
@@ -153,28 +154,6 @@ class Nnet1Model:
         return self._forward(feats) - self._priors
 
 
-@dataclass
-class IvectorOptions:
-    """Where a network's i-vectors are (None: it takes none), the frames of a chunk, which share one, and those around it.
-
-    Frames around chunks are those that a recurrent network goes through beside; below 0 at an utterance's ends: as elsewhere.
-    """
-
-    online_ivector_dir: Path | None = None
-    frames_per_chunk: int = 50
-    extra_left_context: int = 0
-    extra_right_context: int = 0
-    extra_left_context_initial: int = -1
-    extra_right_context_final: int = -1
-
-    def __post_init__(self) -> None:
-        if self.frames_per_chunk < 1:
-            raise UserError(f"--frames-per-chunk must be at least 1, found {self.frames_per_chunk}.")
-        for name in ("extra_left_context", "extra_right_context"):
-            if getattr(self, name) < 0:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
-
-
 class Nnet3Scorer:
     """An nnet3 network in a Kaldi directory: `final.mdl`, or the file `path`, and `frame_subsampling_factor` where there is one.
 
@@ -183,35 +162,32 @@ class Nnet3Scorer:
     network as if they still came, in chunks of the options' frames; through one that runs backwards as a whole.
     """
 
-    def __init__(self, model_dir: Path, path: Path, device: str, options: IvectorOptions | None = None, looped: bool = False) -> None:
+    def __init__(self, model_dir: Path, path: Path, device: str, options: Nnet3Options, looped: bool = False) -> None:
         import torch
 
-        from pykaldist.decode.ivectors import Around, ChunkedForward, OnlineIvectors
+        from pykaldist.decode.ivectors import ChunkedForward, OnlineIvectors
         from pykaldist.nnet.nnet3.model import Nnet3Model
         from pykaldist.nnet.nnet3.run import Nnet3Forward
         from pykaldist.nnet.nnet3.stream import runs_backwards
 
         torch.set_num_threads(1)
         model = Nnet3Model.read(path)
-        own = options or IvectorOptions()
         self._path, self.subsampling = path, read_subsampling(model_dir)
-        self._frames_per_chunk = own.frames_per_chunk
+        self._frames_per_chunk = options.chunks.frames_per_chunk
         self._forward = Nnet3Forward(model.nnet, device, subsampling=self.subsampling)
         if not {"input"} <= set(self._forward.inputs) <= {"input", "ivector"}:
             raise UserError(f"{path} takes {' and '.join(self._forward.inputs)}; networks with other inputs than features and i-vectors "
                             "are not decoded here.")
-        folder = options.online_ivector_dir if options else None
         self._ivectors: OnlineIvectors | None = None
         if "ivector" in self._forward.inputs:
-            if options is None or folder is None:
+            if options.online_ivector_dir is None:
                 raise UserError(f"{path} takes i-vectors; extract them with steps/online/nnet2/extract_ivectors_online.sh, and give "
                                 "--online-ivector-dir.")
-            self._ivectors = OnlineIvectors(folder, self._forward.inputs["ivector"])
+            self._ivectors = OnlineIvectors(options.online_ivector_dir, self._forward.inputs["ivector"])
             self._ivectors.check_extractor(model_dir)
-        elif folder is not None:
+        elif options.online_ivector_dir is not None:
             raise UserError(f"{path} takes no i-vectors; leave --online-ivector-dir out.")
-        around = Around(own.extra_left_context, own.extra_right_context, own.extra_left_context_initial, own.extra_right_context_final)
-        self._chunked = ChunkedForward(self._forward, own.frames_per_chunk, around)
+        self._chunked = ChunkedForward(self._forward, options.chunks)
         self._anew = bool(self._forward.plan.loops) and not looped  # a recurrent network begins anew with each chunk
         self._streamed = looped and not runs_backwards(self._forward.plan)
         if looped and not self._streamed and self._ivectors is not None:
@@ -269,7 +245,7 @@ def _is_nnet3(path: Path) -> bool:
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
                         forwarding: ForwardOptions | None = None, job: int = 1, files: NetworkFiles | None = None,
-                        fmpe: Path | None = None, ngselect: int = 2, ivectors: IvectorOptions | None = None,
+                        fmpe: Path | None = None, ngselect: int = 2, nnet3: Nnet3Options | None = None,
                         gselect: int = GSELECT) -> AcousticModel:
     """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
@@ -277,7 +253,7 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
     applied.
     A subspace model has `gselect` Gaussians a frame.
     `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it. `files`: those that
-    are not the directory's. `ivectors`: those of an nnet3 network that takes them.
+    are not the directory's. `nnet3`: an nnet3 network's i-vectors and chunks.
     """
     files = files or NetworkFiles()
     named = files != NetworkFiles()
@@ -293,11 +269,11 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
                             "--dtype say nothing; leave them out.")
         if options.forward not in ("whole", "looped"):
             raise UserError(f"--forward {options.forward}: {mdl} is an nnet3 network, for which it is whole or looped.")
-        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1), ivectors, options.forward == "looped")
+        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1), nnet3 or Nnet3Options(), options.forward == "looped")
     if options.forward == "looped":
         raise UserError(f"--forward looped is for nnet3 networks, and {folder} has none; leave it out.")
-    if ivectors is not None and ivectors.online_ivector_dir is not None:
-        raise UserError(f"--online-ivector-dir {ivectors.online_ivector_dir}: only nnet3 networks take i-vectors, and "
+    if nnet3 is not None and nnet3.online_ivector_dir is not None:
+        raise UserError(f"--online-ivector-dir {nnet3.online_ivector_dir}: only nnet3 networks take i-vectors, and "
                         f"{model_dir} has none.")
     if files.nnet:
         from pykaldist.io.magic import is_container

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from pykaldist.decode.chunks import ChunkOptions
 from pykaldist.errors import IVECTORS, UserError
 from pykaldist.io.tables import MatrixReader
 from pykaldist.nnet.nnet3.run import Nnet3Forward
@@ -66,30 +66,16 @@ class OnlineIvectors:
         return found[np.minimum(np.arange(frames) // self.period, len(found) - 1)]
 
 
-@dataclass
-class Around:
-    """The frames more that a recurrent network goes through around a chunk; below 0 before the first and behind the last: as elsewhere."""
-
-    left: int = 0
-    right: int = 0
-    initial: int = -1
-    final: int = -1
-
-    def of(self, first: bool, last: bool) -> tuple[int, int]:
-        """Those of a chunk, which is the first or the last one of its utterance."""
-        return self.initial if first and self.initial >= 0 else self.left, self.final if last and self.final >= 0 else self.right
-
-
 class ChunkedForward:
-    """The forward pass of a network in chunks of about `frames_per_chunk` frames of input, of a recurrent one with those `around` them.
+    """The forward pass of a network in chunks of about as many frames of input as its options say.
 
     Their number is a multiple of the frames that an output stands for, and of the network's modulus.
     """
 
-    def __init__(self, forward: Nnet3Forward, frames_per_chunk: int, around: Around | None = None) -> None:
-        self._forward, self._around = forward, around or Around()
+    def __init__(self, forward: Nnet3Forward, options: ChunkOptions) -> None:
+        self._forward, self._options = forward, options
         unit = math.lcm(forward.plan.modulus, forward.subsampling)
-        self._chunk = -(-frames_per_chunk // unit) * unit
+        self._chunk = -(-options.frames_per_chunk // unit) * unit
 
     def __call__(self, feats: np.ndarray, ivectors: np.ndarray | None = None) -> np.ndarray:
         """Compute the outputs (frames / subsampling, rounded up; dimension) of features, each of whose frames has its row of `ivectors`."""
@@ -97,7 +83,7 @@ class ChunkedForward:
         forward.check_inputs({"input": feats, **({} if ivectors is None else {"ivector": ivectors})})
         for begin in range(0, len(feats), self._chunk):
             times = np.arange(begin, min(begin + self._chunk, len(feats)), forward.subsampling)
-            middle, (before, behind) = (times[0] + times[-1]) // 2, self._around.of(begin == 0, begin + self._chunk >= len(feats))
+            middle, (before, behind) = (times[0] + times[-1]) // 2, self._options.around(begin == 0, begin + self._chunk >= len(feats))
             inputs = {"input": feats, **({} if ivectors is None else {"ivector": ivectors[middle:middle + 1]})}
             outputs.append(forward.outputs_at(times, inputs, int(times[0]) - forward.plan.left_context - before,
                                               int(times[-1]) + forward.plan.right_context + behind))

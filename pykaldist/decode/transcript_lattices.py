@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.decode.acoustic import AcousticModel, GmmModel, IvectorOptions, load_acoustic_model
+from pykaldist.decode.acoustic import AcousticModel, GmmModel, load_acoustic_model
+from pykaldist.decode.chunks import Nnet3Options
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, write_lattices
@@ -57,16 +58,16 @@ class TranscriptLatticeOptions:
 class TranscriptLattices:
     """Makes the lattices of utterances' transcripts with the model in `model_dir`, a GMM with or without fMLLR, or a network.
 
-    `ivectors`: those of an nnet3 network that takes them.
+    `nnet3`: an nnet3 network's i-vectors and chunks.
     """
 
     def __init__(self, lang: LangDir, model_dir: Path, options: TranscriptLatticeOptions, model: Path | None = None,
-                 transform_dir: Path | None = None, device: str = "cpu", ivectors: IvectorOptions | None = None) -> None:
+                 transform_dir: Path | None = None, device: str = "cpu", nnet3: Nnet3Options | None = None) -> None:
         check_phones(lang, model_dir)
         self.lang, self.options = lang, options
         self.lexicon = Lexicon(lang.file("L.fst"), lang.disambig_phones)
         self.tree, self.transitions = read_tree(model_dir / "tree"), read_transition_model(model or model_dir / "final.mdl")
-        self._acoustic = load_acoustic_model(model_dir, model, transform_dir, ForwardOptions(device=device), ivectors=ivectors)
+        self._acoustic = load_acoustic_model(model_dir, model, transform_dir, ForwardOptions(device=device), nnet3=nnet3)
         silent = self.transitions.tid2phone == lang.optional_silence
         self._boost = np.zeros(self.transitions.num_pdfs, np.float32)
         self._boost[self.transitions.tid2pdf[silent]] = np.log(options.boost_silence)

@@ -280,7 +280,8 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
     """
     import torch
 
-    from pykaldist.decode.ivectors import Around, ChunkedForward
+    from pykaldist.decode.chunks import ChunkOptions
+    from pykaldist.decode.ivectors import ChunkedForward
     from pykaldist.devices import choose_device
     from pykaldist.nnet.nnet3.run import Nnet3Forward
 
@@ -291,8 +292,8 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
     if frame_subsampling_factor < 1:
         raise UserError(f"--frame-subsampling-factor={frame_subsampling_factor}: expected at least 1.")
     forward = Nnet3Forward(_raw(nnet), choose_device(places[use_gpu]), subsampling=frame_subsampling_factor)
-    around = Around(extra_left_context, extra_right_context, extra_left_context_initial, extra_right_context_final)
-    chunked = ChunkedForward(forward, frames_per_chunk, around) if forward.plan.loops else None
+    chunks = ChunkOptions(frames_per_chunk, extra_left_context, extra_right_context, extra_left_context_initial, extra_right_context_final)
+    chunked = ChunkedForward(forward, chunks) if forward.plan.loops else None
     vectors = RandomAccess(ivectors, read_value) if ivectors else None
     with TableWriter(output, write_value) as writer:
         for utt, x in read_table(feats, read_value):

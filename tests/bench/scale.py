@@ -507,8 +507,8 @@ def main() -> None:
     parser.add_argument("--jobs", choices=("threads", "array"), default="threads",
                         help="what they are in GMM training and alignment, but not end to end (default: threads)")
     parser.add_argument("--cmd", default="utils/run.pl",
-                        help="what runs those of --jobs array; with 'utils/run.pl --max-jobs-run 1' each leaves its scratch files before the "
-                             "next one starts (default: utils/run.pl)")
+                        help="what runs those of --jobs array; with 'utils/run.pl --max-jobs-run 1' each has left its scratch files when "
+                             "the next one starts (default: utils/run.pl)")
     parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
     parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
     parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")

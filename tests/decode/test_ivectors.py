@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from recurrent_lines import INPUTS, recurrent, slow_outputs
 
-from pykaldist.decode.acoustic import IvectorOptions, load_acoustic_model
-from pykaldist.decode.ivectors import Around, ChunkedForward, OnlineIvectors
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.chunks import ChunkOptions, Nnet3Options
+from pykaldist.decode.ivectors import ChunkedForward, OnlineIvectors
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir, write_datadir
@@ -81,7 +82,7 @@ def test_a_chunk_has_the_ivector_of_its_middle(recipe: Path, frames_per_chunk: i
     rng = np.random.default_rng(1)
     feats = rng.normal(0, 1, (121, forward.inputs["input"])).astype(np.float32)
     ivectors = rng.normal(0, 1, (121, DIM)).astype(np.float32)
-    found = ChunkedForward(forward, frames_per_chunk)(feats, ivectors)
+    found = ChunkedForward(forward, ChunkOptions(frames_per_chunk))(feats, ivectors)
     assert len(found) == 41
     for first in range(0, 121, chunk):
         last = range(first, min(first + chunk, 121), 3)[-1]
@@ -91,10 +92,10 @@ def test_a_chunk_has_the_ivector_of_its_middle(recipe: Path, frames_per_chunk: i
 
 
 def test_a_recurrent_network_begins_anew_with_each_chunk() -> None:
-    nnet, around = recurrent("both ways"), Around(7, 4, initial=0, final=2)
+    nnet, chunks = recurrent("both ways"), ChunkOptions(20, 7, 4, extra_left_context_initial=0, extra_right_context_final=2)
     forward = Nnet3Forward(nnet, subsampling=3)
     feats = np.random.default_rng(1).normal(size=(50, INPUTS)).astype(np.float32)
-    found = ChunkedForward(forward, 20, around)(feats)
+    found = ChunkedForward(forward, chunks)(feats)
     assert len(found) == 17
     for first, last, before, behind in ((0, 18, 0, 4), (21, 39, 7, 4), (42, 48, 7, 2)):
         expected = slow_outputs(nnet, feats, first - before - forward.plan.left_context, last + behind + forward.plan.right_context,
@@ -103,8 +104,8 @@ def test_a_recurrent_network_begins_anew_with_each_chunk() -> None:
 
 
 def test_zeros_change_nothing(recipe: Path) -> None:
-    data, options = DataDir(recipe / "data/two"), IvectorOptions(recipe / "exp/zeros")
-    plain, model = load_acoustic_model(recipe / "exp/plain"), load_acoustic_model(recipe / "exp/iv", ivectors=options)
+    data, options = DataDir(recipe / "data/two"), Nnet3Options(recipe / "exp/zeros")
+    plain, model = load_acoustic_model(recipe / "exp/plain"), load_acoustic_model(recipe / "exp/iv", nnet3=options)
     for utt in data.utterances():
         x = model.features(data, utt)
         assert x.shape[1] == plain.features(data, utt).shape[1] + DIM
@@ -144,11 +145,11 @@ def test_the_scripts_align_with_ivectors(recipe: Path) -> None:
 
 def test_what_does_not_fit_is_named(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"ivector_online.scp does not exist; run steps/online/nnet2/extract_ivectors_online.sh"):
-        load_acoustic_model(recipe / "exp/iv", ivectors=IvectorOptions(tmp_path))
+        load_acoustic_model(recipe / "exp/iv", nnet3=Nnet3Options(tmp_path))
     with pytest.raises(UserError, match=r"takes no i-vectors; leave --online-ivector-dir out"):
-        load_acoustic_model(recipe / "exp/plain", ivectors=IvectorOptions(recipe / "exp/zeros"))
+        load_acoustic_model(recipe / "exp/plain", nnet3=Nnet3Options(recipe / "exp/zeros"))
     with pytest.raises(UserError, match="--frames-per-chunk must be at least 1"):
-        IvectorOptions(tmp_path, 0)
+        ChunkOptions(0)
     with pytest.raises(UserError, match="ivector_period: expected a number of frames, found 'ten'"):
         OnlineIvectors(write_ivectors(tmp_path / "ten", {}, "ten\n"), DIM)
     folder = write_ivectors(tmp_path / "iv", {"a": np.zeros((30, DIM)), "b": np.zeros((30, DIM + 1))})

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from pykaldist.cli import main
-from pykaldist.decode.acoustic import IvectorOptions, load_acoustic_model
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.chunks import ChunkOptions, Nnet3Options
 from pykaldist.decode.decoder import BestPath, DecoderOptions, LatticeDecoder
 from pykaldist.decode.endpoint import RULES, Endpointing, add_endpoint_options, endpointing_from
 from pykaldist.decode.lattice import read_lattices
@@ -112,9 +113,9 @@ def test_an_lstm_recognises_audio_as_it_comes(lstm: Path, extractor: Extractor, 
     """Its outputs, and the lattice, are those of the whole recording, whether its features are there or still come."""
     feats = extractor.extract([("", samples)])[0]
     expected = Nnet3Forward(Nnet3Model.read(lstm / "final.mdl").nnet, subsampling=3)(feats)
-    model = load_acoustic_model(lstm, forwarding=ForwardOptions("looped"), ivectors=IvectorOptions(frames_per_chunk=20))
+    model = load_acoustic_model(lstm, forwarding=ForwardOptions("looped"), nnet3=Nnet3Options(chunks=ChunkOptions(20)))
     np.testing.assert_allclose(model.loglikes(feats), expected, atol=1e-4)
-    anew = load_acoustic_model(lstm, ivectors=IvectorOptions(frames_per_chunk=20)).loglikes(feats)
+    anew = load_acoustic_model(lstm, nnet3=Nnet3Options(chunks=ChunkOptions(20))).loglikes(feats)
     assert np.abs(anew - expected).max() > 1e-2
     whole = LatticeDecoder(Fst.read(lstm / "graph/HCLG.fst"), model.tid2pdf, DECODING).decode(expected)
     *_, last = heard_of(recogniser(lstm, extractor, None), samples, 1600)
