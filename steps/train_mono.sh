@@ -24,7 +24,7 @@ $(gmm_alignment_usage)
 EOF
 }
 
-nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
+nj=4 cmd=run.pl jobs=auto block_frames=0 keep_feats=auto device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
 careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts="" cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh
@@ -39,7 +39,7 @@ done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
 options=(--beam "$regular_beam")
-for option in nj device block_frames stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence \
+for option in nj device block_frames keep_feats stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence \
   power shared_phones cmvn_opts delta_opts seed; do
   options+=("--${option//_/-}=${!option}")
 done

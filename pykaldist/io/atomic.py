@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import zlib
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError as error:
+        if error.errno is None:  # numpy's, of an array that was not written whole
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
         if error.filename in (None, temporary):  # which nobody would find
             error.filename, error.filename2 = path, None
         raise

@@ -17,7 +17,7 @@ EOF
   [ -z "$own_usage" ] || printf '%s\n' "$own_usage"
 }
 
-nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu use_graphs=false beam=10 retry_beam=40 careful=false boost_silence=${boost_silence:-1.0} scale_opts=""
+nj=4 cmd=run.pl jobs=auto block_frames=0 keep_feats=auto device=cpu use_graphs=false beam=10 retry_beam=40 careful=false boost_silence=${boost_silence:-1.0} scale_opts=""
 [ -f path.sh ] && . ./path.sh
 . gmm_jobs.sh
 . parse_options.sh || exit 1
@@ -29,7 +29,7 @@ done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
 options=()
-for option in nj block_frames device beam retry_beam careful boost_silence "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
+for option in nj block_frames keep_feats device beam retry_beam careful boost_silence "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
 
 gmm_jobs
 $stage_cmd "$dir/log/align.log" pykaldist "$verb" "${options[@]}" $scale_opts ${basis_fmllr_opts:-} "$@" || exit 1

@@ -8,6 +8,8 @@ gmm_job_usage() {
   --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
   --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
                             # (0: 262144; in an array no more than a job has, and 65536 at least)
+  --keep-feats <which>      # true: what CMVN, deltas, LDA and transforms make of the features lies on disk while the stage runs, 156 bytes a
+                            # frame of MFCCs with deltas; false: each pass makes it anew, as in Kaldi; auto: false in alignment (auto)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
 EOF
 }

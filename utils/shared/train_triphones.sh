@@ -25,7 +25,7 @@ $(gmm_alignment_usage)
 EOF
 }
 
-nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu stage=-5 beam=10 retry_beam=40 careful=false
+nj=4 cmd=run.pl jobs=auto block_frames=0 keep_feats=auto device=cpu stage=-5 beam=10 retry_beam=40 careful=false
 boost_silence=1.0 scale_opts="" cluster_thresh=-1 context_opts="" seed=0
 num_iters=35 max_iter_inc=25 realign_iters="10 20 30"
 [ "$verb" != train-quick ] || { num_iters=20 max_iter_inc=15 realign_iters="10 15"; }
@@ -40,7 +40,7 @@ done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
 options=()
-for option in nj block_frames device stage num_iters max_iter_inc realign_iters beam retry_beam careful boost_silence power cluster_thresh \
+for option in nj block_frames keep_feats device stage num_iters max_iter_inc realign_iters beam retry_beam careful boost_silence power cluster_thresh \
   seed "${own[@]}"; do
   options+=("--${option//_/-}=${!option}")
 done

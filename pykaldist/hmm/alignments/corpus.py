@@ -20,10 +20,12 @@ import numpy as np
 from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.alignments.piped import PipedFeatures
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.lang import LangDir
 from pykaldist.io.numbered import Numbered
 from pykaldist.io.scratch import RowWriter, in_parts, scratch_array
@@ -121,7 +123,7 @@ class Corpus:
     """
 
     utts: list[str]
-    feats: Any  # an array, or the like whose blocks lie in files (corpus_jobs.py)
+    feats: Any  # an array, or the like whose blocks are read anew (piped.py), or lie in files (corpus_jobs.py)
     offsets: np.ndarray
     words: Sequence[list[int]]
     unknown: Counter[str]
@@ -131,12 +133,19 @@ class Corpus:
     block: int = 0
 
     @classmethod
-    def load(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, scratch: Path | None = None, block: int = 0) -> Corpus:
+    def load(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, scratch: Path | None = None, block: int = 0,
+             keep: bool = True) -> Corpus:
         """Read the features of `data` through `pipeline`, and its transcripts.
 
-        Raises UserError for an utterance without features, with features that are not finite, or without a transcript.
+        Features of several blocks are not kept unless `keep` says so: then each pass reads them. Raises UserError for an utterance without
+        features, with features that are not finite, or without a transcript.
         """
         utts, words, unknown = read_transcripts(data, lang)
+        if not keep:
+            offsets = offsets_of(data, utts)
+            made = cls(utts, PipedFeatures(data, pipeline, utts, offsets), offsets, words, unknown, scratch, block=block)
+            if len(made.blocks()) > 1:
+                return made
         rows, lengths, dims = RowWriter(BLOCK, scratch), np.zeros(len(utts) + 1, np.int64), set()
         with Progress("reading features", len(utts), "utt") as bar:
             for number, utt in enumerate(utts, 1):
@@ -169,7 +178,8 @@ class Corpus:
         by_frame = [whole for whole in arrays if isinstance(whole, np.ndarray)]
         graphs = [whole for whole in arrays if not isinstance(whole, np.ndarray)]
         rows_of = [slice(int(self.offsets[first]), int(self.offsets[end])) for first, end in blocks]
-        for (first, end), rows, (feats, *mine) in zip(blocks, rows_of, in_parts(rows_of, self.feats, *by_frame), strict=True):
+        read = self.feats.parts(blocks) if isinstance(self.feats, PipedFeatures) else (rows for rows, in in_parts(rows_of, self.feats))
+        for (first, end), rows, feats, mine in zip(blocks, rows_of, read, in_parts(rows_of, *by_frame), strict=True):
             own = iter(mine)
             yield (Corpus(self.utts[first:end], feats, self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
                           self.unknown, first=first, first_frame=rows.start),
@@ -228,6 +238,12 @@ class Corpus:
         named = ", ".join(f"{word} ({count})" for word, count in self.unknown.most_common(10))
         more = f" and {len(self.unknown) - 10} more" if len(self.unknown) > 10 else ""
         return f"{self.unknown.total()} words of the transcripts are not in the lexicon and count as OOV: {named}{more}."
+
+
+def offsets_of(data: DataDir, utts: Sequence[str]) -> np.ndarray:
+    """The first frame of each utterance, and the number of all frames, int64, as utt2num_frames says, or else the features."""
+    lengths = utt2num_frames(data)
+    return np.concatenate([[0], np.cumsum([lengths[utt] for utt in utts])]).astype(np.int64)
 
 
 def read_transcripts(data: DataDir, lang: LangDir) -> tuple[list[str], WordLists, Counter[str]]:

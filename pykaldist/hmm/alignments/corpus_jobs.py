@@ -4,7 +4,7 @@ One process trains. For each task it submits an array of jobs, waits for it, and
 folder, of which each is written by one process, whole or not at all:
 
     blocks/<block>           the block's utterances, words and offsets
-    <rows>/<block>.npy       the block's rows of an array: features, alignments
+    <rows>/<block>.npy       the block's rows of an array: features that are kept, alignments
     graphs.<n>/<block>       its training graphs
     call.<n>                 a task: its name, its arrays, what is named for all blocks
     call.<n>.<job>           the blocks of a job, and what is named for each of them
@@ -31,19 +31,20 @@ from typing import Any
 import numpy as np
 
 from pykaldist import usage
-from pykaldist.errors import FEATURES, UserError
+from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, read_transcripts
+from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, offsets_of, read_transcripts
 from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
+from pykaldist.hmm.alignments.piped import PipedFeatures, fill
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import read_message, write_message
 from pykaldist.io.numbered import Numbered
+from pykaldist.io.scratch import explain_full_disk
 from pykaldist.progress import Progress, progress
 
 LOOK_S = 1.0  # between two looks at how many jobs have ended
@@ -178,6 +179,27 @@ class RowFiles:
             yield self.block(number)
 
 
+class JobFeatures(PipedFeatures):
+    """The features of a corpus whose blocks are jobs', which each job reads anew; `blocks` are the first and the end utterance of each."""
+
+    def __init__(self, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray,
+                 blocks: list[tuple[int, int]]) -> None:
+        super().__init__(data, pipeline, utts, offsets)
+        self.blocks = blocks
+
+    @property
+    def described(self) -> list[Any]:
+        """What a job needs, to read them."""
+        return [str(self.data.path), self.pipeline, self.shape[1]]
+
+    def block(self, number: int) -> np.ndarray:
+        """The rows of a block."""
+        return self.part(*self.blocks[number])
+
+    def close(self) -> None:
+        """Nothing to do: nothing is written."""
+
+
 class GraphFiles(Numbered[TrainingGraph]):
     """The training graphs of a corpus, whose blocks lie in files; `blocks` are the first and the end utterance of each."""
 
@@ -213,23 +235,25 @@ class JobCorpus(Corpus):
     jobs: Jobs | None = None
 
     @classmethod
-    def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0) -> JobCorpus:
+    def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0, keep: bool = True) -> JobCorpus:
         """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: a job's, from `LEAST` to `BLOCK`).
 
-        Raises UserError as `Corpus.load`.
+        `keep`: once, into files; else in each task. Raises UserError as `Corpus.load`.
         """
         utts, words, unknown = read_transcripts(data, lang)
-        lengths = utt2num_frames(data)
-        offsets = np.concatenate([[0], np.cumsum([lengths[utt] for utt in utts])]).astype(np.int64)
+        offsets = offsets_of(data, utts)
         block = block or max(LEAST, min(BLOCK, -(-int(offsets[-1]) // jobs.count)))
         made = cls(utts, np.zeros(0), offsets, words, unknown, jobs.folder, block=block, jobs=jobs)
-        made.feats = made.new_rows(pipeline.apply(data, utts[0]).shape[1], np.float32)
         (jobs.folder / "blocks").mkdir()
         for number, (first, end) in enumerate(made.blocks()):
             write_message(jobs.folder / f"blocks/{number}",
                           {"utts": utts[first:end], "words": list(words[first:end]), "offsets": offsets[first:end + 1] - offsets[first],
                            "first": first, "first_frame": int(offsets[first])})
-        made.run(_read_features, Engine(), made.feats, data=str(data.path), pipeline=pipeline)
+        made.feats = JobFeatures(data, pipeline, utts, offsets, made.blocks())
+        if keep:
+            kept = made.new_rows(made.feats.shape[1], np.float32)
+            made.run(_keep_features, Engine(), kept)
+            made.feats = kept
         return made
 
     @property
@@ -281,14 +305,8 @@ class JobCorpus(Corpus):
 
 
 @block_task(outputs=1)
-def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, pipeline: FeaturePipeline) -> None:
-    source = _data(data)
-    for number, utt in enumerate(part.utts):
-        found, expected = pipeline.apply(source, utt), (part.num_frames(number), feats.shape[1])
-        if found.shape != expected:
-            raise UserError(f"{data}, {utt}: expected features of {expected[0]} frames and {expected[1]} dimensions, found {found.shape}; "
-                            f"make all with the same options ({FEATURES}), and utt2num_frames with them.")
-        feats[part.offsets[number]:part.offsets[number + 1]] = found
+def _keep_features(part: Corpus, engine: Engine, kept: np.ndarray) -> None:
+    kept[:] = part.feats
 
 
 @block_task()
@@ -315,7 +333,7 @@ def run_job(folder: Path, number: int, job: int, classes: Iterable[type], engine
     blocks = range(mine["first"], mine["end"])
     for block, own in zip(progress(blocks, task.name.rpartition(".")[2], unit="block"), mine["own"] or itertools.repeat({}), strict=False):
         part = _read_block(folder, block)
-        arrays = [_read_array(where, block, int(part.offsets[-1])) for where in call["arrays"]]
+        arrays = [_read_array(where, block, part) for where in call["arrays"]]
         results_from = len(arrays) - task.outputs
         outputs = [np.array(array) for array in arrays[results_from:]]
         part.feats = arrays[0]
@@ -333,16 +351,21 @@ def _read_block(folder: Path, block: int) -> Corpus:
                   first_frame=kept["first_frame"])
 
 
-def _read_array(described: list[Any], block: int, rows: int) -> Any:
-    folder = Path(described[0])
+def _read_array(described: list[Any], block: int, part: Corpus) -> Any:
+    """A block's rows, or graphs, of what `described` says (of `RowFiles`, `JobFeatures`, `GraphFiles`)."""
+    folder, frames = Path(described[0]), int(part.offsets[-1])
     if len(described) == 1:
         return TrainingGraphs.read(folder / str(block))
+    if isinstance(described[1], FeaturePipeline):
+        rows = np.empty((frames, described[2]), np.float32)
+        fill(rows, _data(described[0]), described[1], part.utts, part.offsets)
+        return rows
     path, (width, dtype) = folder / f"{block}.npy", described[1:]
-    return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(rows, width), dtype)
+    return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(frames, width), dtype)
 
 
 def _write_rows(path: Path, rows: np.ndarray) -> None:
-    with atomic_open(path, "wb") as stream:
+    with explain_full_disk(path.parent, rows.nbytes), atomic_open(path, "wb") as stream:
         np.save(stream, rows, allow_pickle=False)
 
 

@@ -155,7 +155,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     check_hmm(model)
     check_phones(lang, src)
     with replacing(ali, src):
-        corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
+        corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device, few_passes=True)
         check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
         tids, transforms = np.zeros(0, np.int32), SpeakerTransforms()
         if stage < 2:

@@ -85,7 +85,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     check_hmm(transition_model)
     check_phones(lang, src)
     with locked(ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
+        corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device, few_passes=True)
         check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
         clear(ali)
         graphs = corpus.graphs(lang, tree, transition_model)
@@ -172,15 +172,16 @@ def finish_training(made_by: str, exp: Path, lang: LangDir, data: DataDir, corpu
 
 
 def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None],
-                scratch: Path | None = None, jobs: JobsOptions = THREADS, device: str = "cpu") -> Corpus:
+                scratch: Path | None = None, jobs: JobsOptions = THREADS, device: str = "cpu", few_passes: bool = False) -> Corpus:
     """Read the corpus of a data directory, beyond a block into files in `scratch`; warns of words that the lexicon lacks.
 
-    Raises UserError for a number of jobs without sense.
+    Who goes through it in `few_passes` has features read in each, unless the options say otherwise. Raises UserError for a number of jobs
+    without sense.
     """
     provenance.check(lang.path)
     if not 1 <= nj <= len(data.utterances()):
         raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
-    corpus = jobs.corpus(data, lang, pipeline, nj, scratch, device)
+    corpus = jobs.corpus(data, lang, pipeline, nj, scratch, device, few_passes)
     if corpus.unknown:
         log(f"WARNING: {data.path}: {corpus.unknown_words()}")
     return corpus

@@ -46,17 +46,22 @@ class JobsOptions:
                            "here or on another machine (none: --nj threads)")
     block_frames: int = option(0, f"frames that are summed up together; sums, and so models, have the same bits with the same blocks (0: "
                                f"{BLOCK}; with --jobs-cmd no more than a job has, but {LEAST} at least)")
+    keep_feats: str = option("auto", "true: keep what CMVN, deltas, LDA and transforms make of the features on disk while the stage runs, "
+                             "156 bytes a frame of MFCCs with deltas; false: make it anew in each pass, as Kaldi does; auto: keep it in "
+                             "trainings, not in alignments", ("auto", "true", "false"))
 
     def __post_init__(self) -> None:
         if self.block_frames < 0:
             raise UserError(f"--block-frames must be 0 or more, found {self.block_frames}.")
 
-    def corpus(self, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, exp: Path | None, device: str) -> Corpus:
-        """Read a corpus, whose files beyond memory are in `exp`, or have jobs read it."""
+    def corpus(self, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, exp: Path | None, device: str,
+               few_passes: bool = False) -> Corpus:
+        """Read a corpus, whose files beyond memory are in `exp`, or have jobs read it; alignments go through it in `few_passes`."""
+        keep = self.keep_feats == "true" or (self.keep_feats == "auto" and not few_passes)
         if not self.jobs_cmd or exp is None:
-            return Corpus.load(data, lang, pipeline, exp, self.block_frames)
+            return Corpus.load(data, lang, pipeline, exp, self.block_frames, keep)
         block = self.block_frames or (BLOCK if deterministic.enabled() else 0)  # the same numbers with any --nj
-        return JobCorpus.read(data, lang, pipeline, Jobs(exp / FOLDER, self.jobs_cmd, nj, exp / "log", device, CLASSES), block)
+        return JobCorpus.read(data, lang, pipeline, Jobs(exp / FOLDER, self.jobs_cmd, nj, exp / "log", device, CLASSES), block, keep)
 
 
 def carry_out(folder: Path, number: int, job: int) -> None:

@@ -101,13 +101,28 @@ def test_jobs_train_the_same_systems(tmp_path: Path, toy_data: DataDir, toy_lang
         assert not (tmp_path / "array" / stage / "jobs").exists()
 
 
+def test_features_that_are_not_kept_give_the_same(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
+    """Trainings and alignments, by threads and by jobs, which read features anew in each pass."""
+    for name, jobs in (("kept", JobsOptions("", BLOCK, "true")), ("anew", JobsOptions("", BLOCK, "false"))):
+        (tmp_path / name).mkdir()
+        systems(tmp_path / name, toy_data, toy_lang, jobs, 2, "mono ali deltas")
+        systems(tmp_path / name, toy_data, toy_lang, jobs, 2, "lda sat sat_ali")
+    for stage in ("mono", "ali", "deltas", "lda", "sat", "sat_ali"):
+        same(tmp_path / "kept" / stage, tmp_path / "anew" / stage)
+    (tmp_path / "anew/ali").rename(tmp_path / "anew/ali_of_threads")
+    systems(tmp_path / "anew", toy_data, toy_lang, JobsOptions(jobs_cmd, BLOCK), 2, "ali")
+    same(tmp_path / "kept/ali", tmp_path / "anew/ali")
+    logs = [path.name for path in (tmp_path / "anew/ali/log").iterdir()]
+    assert any(name.startswith("align_block.") for name in logs) and not any(name.startswith("keep_features.") for name in logs)
+
+
 def test_a_job_that_fails_ends_the_stage(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
     """The sentence names the logs, which have the cause; nothing of the stage is left but these."""
     lengths = {utt: len(toy_data.feats[utt]) + (utt == "utt07") for utt in toy_data.utterances()}
     write_table(toy_data.path / "utt2num_frames", {utt: str(length) for utt, length in lengths.items()})
-    with pytest.raises(UserError, match=r"jobs of the array read_features\.2 have failed \(status 1\); .*log/read_features\.2\.\*\.log"):
+    with pytest.raises(UserError, match=r"jobs of the array keep_features\.2 have failed \(status 1\); .*log/keep_features\.2\.\*\.log"):
         systems(tmp_path, toy_data, toy_lang, JobsOptions(jobs_cmd, 10_000), 1, "mono")
-    log = (tmp_path / "mono/log/read_features.2.1.log").read_text()
+    log = (tmp_path / "mono/log/keep_features.2.1.log").read_text()
     assert "utt07: expected features of" in log and "Traceback" not in log
     assert sorted(path.name for path in (tmp_path / "mono").iterdir()) == [".lock", "log"]
 
