@@ -16,12 +16,12 @@ speaker at a speed of its own) to the word error rate of a network on the recipe
 first systems are trained on a part of it: so many hours as ON_PART says. With --rows and --work a run that was ended goes on behind the
 last stage that was measured.
 
-Peak memory is that of all processes of a stage together, looked at 5 times a second, and at least that of the largest one; disk is what
-the stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
+Peak memory is that of all processes of a stage together, looked at 5 times a second, and at least that of the largest one; disk is what the
+stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
 logarithms). An hour of features takes 20 MB, an hour of audio 115 MB, the scratch files up to 150 MB. So for 100 h choose a folder with
-room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`, and for 1,000 h cmvn, pack, and alignment
-by jobs after each other: `--stages align_mono --nj 4 --jobs array --cmd "utils/run.pl --max-jobs-run 1"`. --rows
-keeps what was measured in a file, to which later runs add; exponents and the plot are of all that is there.
+room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`, and for 1,000 h cmvn, pack, and GMMs that
+keep no features: `--stages train_mono align_mono --keep-feats false`. --rows keeps what was measured in a file, to which later runs add;
+exponents and the plot are of all that is there.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Scale:
         """The stages whose size is hours of speech."""
         work, recipe, nj = self.work / f"{hours:g}h", self.recipe, self.args.nj
         exp, lang, jobs = recipe / "exp", recipe / "data/lang", ("--nj", nj)
-        gmm_jobs = (*jobs, "--jobs", self.args.jobs, "--cmd", self.args.cmd)
+        gmm_jobs = (*jobs, "--jobs", self.args.jobs, "--keep-feats", self.args.keep_feats)
         training = (*gmm_jobs, *(("--num-iters", self.args.num_iters) if self.args.num_iters else ()))
         size = (self.args.num_leaves, self.args.tot_gauss)
         stages: dict[str, tuple[list[object], Path]] = {
@@ -506,9 +506,8 @@ def main() -> None:
     parser.add_argument("--nj", type=int, default=1, help="jobs (default: 1)")
     parser.add_argument("--jobs", choices=("threads", "array"), default="threads",
                         help="what they are in GMM training and alignment, but not end to end (default: threads)")
-    parser.add_argument("--cmd", default="utils/run.pl",
-                        help="what runs those of --jobs array; with 'utils/run.pl --max-jobs-run 1' each has left its scratch files when "
-                             "the next one starts (default: utils/run.pl)")
+    parser.add_argument("--keep-feats", choices=("auto", "true", "false"), default="auto",
+                        help="whether GMM stages keep features on disk (default: auto, trainings do)")
     parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
     parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
     parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")
