@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pykaldist.io.compressed import read_compressed
-from pykaldist.io.raw_values import COMPRESSED, INTEGERS, RawValue, read_raw, read_raw_integers
+from pykaldist.io.raw_values import COMPRESSED, INTEGERS, RawValue, read_raw, read_raw_integers, read_shape
 
 _SIZED_INT = np.dtype([("size", "i1"), ("value", "<i4")])
 
@@ -20,6 +20,11 @@ _SIZED_INT = np.dtype([("size", "i1"), ("value", "<i4")])
 def read_value(stream: io.BufferedReader) -> np.ndarray:
     """Read the value at the stream's position: float32 or float64 matrix or vector, or int32 vector. Raises one of DAMAGE."""
     return array_of(read_raw(stream)) if stream.peek(1)[:1] == b"\0" else _text_value(stream)
+
+
+def shape_of(stream: io.BufferedReader) -> tuple[int, ...]:
+    """The shape of the value at the stream's position; of a binary one no more is read. Raises one of DAMAGE."""
+    return read_shape(stream) if stream.peek(1)[:1] == b"\0" else _text_value(stream).shape
 
 
 def read_int_vector(stream: BinaryIO) -> np.ndarray:

@@ -7,6 +7,7 @@ import soundfile
 from pykaldist.errors import UserError
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir, pipe_command
+from pykaldist.progress import progress
 
 FRAME_SHIFT_S, FRAME_OVERLAP_S = 0.01, 0.015  # of features, where nothing says otherwise
 
@@ -63,7 +64,7 @@ def utt2num_frames(data: DataDir) -> dict[str, int]:
     if data.has("utt2num_frames"):
         return {utt: int(frames) for utt, frames in _numbers(data, "utt2num_frames", data.table("utt2num_frames")).items()}
     if data.has("feats.scp"):
-        return {utt: len(data.feats[utt]) for utt in data.feats}
+        return {utt: data.feats.num_rows(utt) for utt in progress(data.feats, "numbers of frames", unit="utt")}
     return {utt: max(0, int((seconds - FRAME_OVERLAP_S) / FRAME_SHIFT_S + 1e-6)) for utt, seconds in utt2dur(data).items()}
 
 

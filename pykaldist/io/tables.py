@@ -20,10 +20,10 @@ from typing import IO, Any, cast
 import numpy as np
 
 from pykaldist.errors import AGAIN, FEATURES, UserError, named, quoted, to_utf8
-from pykaldist.io.archive import read_value
+from pykaldist.io.archive import read_value, shape_of
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.compressed import compressed
-from pykaldist.io.entries import DAMAGE, cut, location, read_entries, reason
+from pykaldist.io.entries import DAMAGE, cut, location, open_archive, read_entries, reason
 from pykaldist.io.line_index import LineIndex, table_entry
 from pykaldist.io.sums import Sums, SumsWriter, checked, forget_sums, read_at
 
@@ -99,8 +99,24 @@ class MatrixReader(Mapping[str, np.ndarray]):
 
     def __getitem__(self, key: str) -> np.ndarray:
         where = self._where[key]
-        try:
+        with self._readable(key, where):
             return load_matrix(where, self._sums)
+
+    def num_rows(self, key: str) -> int:
+        """The rows of a matrix, or the elements of a vector: how many there are, as its first bytes say, for no more is read."""
+        where = self._where[key]
+        with self._readable(key, where):
+            path, offset, ranges = location(where)
+            with open_archive(path) as stream:
+                stream.seek(offset)
+                shape = shape_of(stream)
+            return int(cut(np.broadcast_to(np.int8(0), shape), ranges).shape[0]) if ranges else shape[0]
+
+    @contextlib.contextmanager
+    def _readable(self, key: str, where: str) -> Iterator[None]:
+        """Name the entry that the block cannot read."""
+        try:
+            yield
         except FileNotFoundError as error:
             raise UserError(f"{self.path}, {key}: archive {where} does not exist; make the features again ({FEATURES}).") from error
         except (*DAMAGE, IsADirectoryError) as error:

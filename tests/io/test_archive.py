@@ -69,6 +69,28 @@ def test_compressed_matrices(tmp_path: Path, method: int) -> None:
     np.testing.assert_allclose(KaldiReader(content[2:], "c").matrix(), expected["a"], atol=2e-6)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "vector", "text", "CM", "CM2", "CM3"])
+def test_the_number_of_rows_is_read_without_the_rows(tmp_path: Path, kind: str) -> None:
+    """Also of the rows that an scp file chooses, and where the elements are missing, if the value is binary."""
+    x = np.random.default_rng(1).random((23, 5)).astype("float64" if kind == "float64" else "float32")
+    methods, ark = {"CM": 2, "CM2": 3, "CM3": 7}, tmp_path / "x.ark"
+    kaldiio.save_ark(str(ark), {"a": x[:, 0] if kind == "vector" else x}, scp=str(tmp_path / "x.scp"), text=kind == "text",
+                     compression_method=methods.get(kind))
+    where = (tmp_path / "x.scp").read_text().strip()
+    (tmp_path / "x.scp").write_text(f"{where}\n{where.replace('a ', 'some ', 1)}[3:9]\n")
+    reader = MatrixReader(tmp_path / "x.scp")
+    assert {key: reader.num_rows(key) for key in reader} == {key: len(value) for key, value in reader.items()} == {"a": 23, "some": 7}
+    ark.write_bytes(ark.read_bytes()[:40])
+    if kind == "text":
+        with pytest.raises(UserError, match=r"x.scp, a: .* is no readable matrix"):
+            reader.num_rows("a")
+    else:
+        assert reader.num_rows("a") == 23
+    ark.write_bytes(ark.read_bytes()[:9])
+    with pytest.raises(UserError, match=r"x.scp, a: .* is no readable matrix"):
+        reader.num_rows("a")
+
+
 @settings(max_examples=80)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(-3, 3), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_a_compressed_matrix_has_kaldiios_bytes(rows: int, cols: int, size: int, double: bool, constant: bool, seed: int) -> None:
