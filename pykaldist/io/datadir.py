@@ -5,10 +5,11 @@ Every table is sorted by key in the C locale, so that lists can be merged by one
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -213,39 +214,48 @@ class DataDir:
             raise UserError(f"{self.path}/utt2spk is empty; the data directory has no utterances.")
         for name in TABLES:
             if self.has(name):
-                keys = list(self.table(name))
-                for before, after in itertools.pairwise(keys):
-                    if before > after:
-                        raise UserError(f"{self.path / name} is not sorted ({after} stands after {before}); "
-                                        f"run utils/fix_data_dir.sh {self.path}.")
+                self._check_order(name)
         for utt, spk in self.utt2spk.items():
             if not spk or len(spk.split()) != 1:
                 raise UserError(f"{self.path}/utt2spk, {utt}: expected one speaker, found {spk!r}.")
-        expected = set(self.utt2spk)
         if wav:
-            recordings = set(self.wav_scp)
             if self.has("segments"):
-                self._same(expected, set(self.segments), "segments")
+                self._same(self.segments, "segments")
                 for utt, (recording, _, _) in self.segments.items():
-                    if recording not in recordings:
+                    if recording not in self.wav_scp:
                         raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp; run utils/fix_data_dir.sh "
                                         f"{self.path}.")
             else:
-                self._same(expected, recordings, "wav.scp")
+                self._same(self.wav_scp, "wav.scp")
         if text:
-            self._same(expected, set(self.text), "text")
+            self._same(self.text, "text")
             for utt, words in self.text.items():
                 if not words:
                     raise UserError(f"{self.path}/text, {utt}: the transcript is empty; remove the utterance or "
                                     f"run utils/fix_data_dir.sh {self.path}.")
         if feats:
-            self._same(expected, set(self.feats), "feats.scp")
+            self._same(self.feats, "feats.scp")
 
-    def _same(self, expected: set[str], found: set[str], name: str) -> None:
-        if expected != found:
-            missing, extra = expected - found, found - expected
-            what = f"lacks {len(missing)} utterances of utt2spk, such as {min(missing)}" if missing else \
-                f"has {len(extra)} utterances that utt2spk lacks, such as {min(extra)}"
+    def _check_order(self, name: str) -> None:
+        """Check that a table is sorted, with each key once; raises UserError also for what else is no table."""
+        last = ""
+        with contextlib.suppress(UnicodeDecodeError, IndexError), open(self.path / name, encoding="utf-8", newline="\n") as stream:
+            for line in stream:
+                if (key := line.split(None, 1)[0]) <= last:
+                    break
+                last = key
+            else:
+                return
+        for before, after in itertools.pairwise(LineIndex(self.path / name)):  # which says of most damage what it is
+            if before > after:
+                raise UserError(f"{self.path / name} is not sorted ({after} stands after {before}); run utils/fix_data_dir.sh {self.path}.")
+
+    def _same(self, found: Iterable[str], name: str) -> None:
+        """Check that a table has the utterances of utt2spk; both are sorted, so that they are gone through side by side."""
+        missing, extra = only_in_one(self.utt2spk, found)
+        if missing or extra:
+            what = f"lacks {missing[0]} utterances of utt2spk, such as {missing[1]}" if missing else \
+                f"has {extra[0]} utterances that utt2spk lacks, such as {extra[1]}" if extra else ""
             raise UserError(f"{self.path / name} {what}; run utils/fix_data_dir.sh {self.path}.")
 
     def part(self, job: int, nj: int) -> list[str]:
@@ -265,6 +275,24 @@ class DataDir:
                 part += group
             seen += len(group)
         return part
+
+
+def only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+    """How many names are in the first alone, and which is the first of them, and likewise of the other; None where there are none.
+
+    Both are sorted and name each once.
+    """
+    ours, theirs = iter(one), iter(other)
+    a, b, missing, extra = next(ours, None), next(theirs, None), 0, 0
+    first_missing = first_extra = ""
+    while a is not None or b is not None:
+        if a == b:
+            a, b = next(ours, None), next(theirs, None)
+        elif b is None or (a is not None and a < b):
+            missing, first_missing, a = missing + 1, first_missing or a or "", next(ours, None)
+        else:
+            extra, first_extra, b = extra + 1, first_extra or b, next(theirs, None)
+    return (missing, first_missing) if missing else None, (extra, first_extra) if extra else None
 
 
 def write_table(path: Path, table: Mapping[str, str]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykaldist.cli import main
 from pykaldist.errors import UserError
-from pykaldist.io.datadir import DataDir, restrict, write_datadir
+from pykaldist.io.datadir import DataDir, only_in_one, restrict, write_datadir
 from pykaldist.io.datadir_tools import choose_utterances, fix_data_dir, utterances_of_list
 
 
@@ -31,7 +34,7 @@ def test_fixing_makes_it_valid(data: DataDir) -> None:
     text.write_text("\n".join([*reversed(lines), lines[3], "", "stranger-1 hello"]) + "\n")
     wav = data.path / "wav.scp"
     wav.write_text("".join(line for line in wav.read_text().splitlines(True) if not line.startswith("bob")))
-    with pytest.raises(UserError, match=r"text, line 13: ann-03 appears twice"):
+    with pytest.raises(UserError, match=r"text, line 14: empty line"):
         DataDir(data.path).validate()
     said = fix_data_dir(data.path)
     fixed = DataDir(data.path)
@@ -104,3 +107,19 @@ def test_only_newlines_end_a_line(data: DataDir) -> None:
     (data.path / "text").write_text(text.replace("yes no", "yes\u2028\x1cno", 1))
     data.validate()
     assert len(data.text) == len(data.utt2spk)
+
+
+@given(st.sets(st.sampled_from("abcdefgh")), st.sets(st.sampled_from("abcdefgh")))
+def test_what_is_in_one_list_alone(one: set[str], other: set[str]) -> None:
+    found = only_in_one(sorted(one), sorted(other))
+    assert found == tuple((len(alone), min(alone)) if alone else None for alone in (one - other, other - one))
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    ("ann-00 a\nbob-00 b\nann-01 c\n", "text is not sorted (ann-01 stands after bob-00); run utils/fix_data_dir.sh"),
+    ("ann-00 a\n\nbob-00 b\n", "text, line 2: empty line; remove it"), ("ann-00 a\nann-00 b\n", "text, line 2: ann-00 appears twice"),
+    ("ann-00 \udce4\n", "text is not UTF-8 text (byte 7)")])
+def test_a_table_that_is_none(data: DataDir, content: str, words: str) -> None:
+    (data.path / "text").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=re.escape(words)):
+        DataDir(data.path).validate()
