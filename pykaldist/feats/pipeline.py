@@ -133,8 +133,11 @@ class FeaturePipeline:
             with atomic_open(path / "final.mat", "wb") as stream:
                 KaldiWriter(stream).matrix(self.lda)
 
-    def apply(self, data: DataDir, utt: str) -> np.ndarray:
-        """The model's input for one utterance, float32 T x D; raises UserError where features or statistics are missing or damaged."""
+    def apply(self, data: DataDir, utt: str, again: bool = False) -> np.ndarray:
+        """The model's input for one utterance, float32 T x D; raises UserError where features or statistics are missing or damaged.
+
+        With `again` the stage has heard it already, and counts no more speech.
+        """
         if utt not in data.feats:
             raise UserError(f"{data.path}/feats.scp has no features of {utt}; run steps/make_mfcc.sh and utils/fix_data_dir.sh.")
         x = np.asarray(data.feats[utt], dtype=np.float32)
@@ -144,7 +147,8 @@ class FeaturePipeline:
         if not np.isfinite(x).all():
             raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again "
                             f"({FEATURES}, steps/compute_cmvn_stats.sh).")
-        heard(len(x))
+        if not again:
+            heard(len(x))
         x = self._normalise(x, data, utt)
         if self.lda is not None:
             x = apply_transform(splice(x, self.splice.left_context, self.splice.right_context), self.lda, f"{data.path}, {utt}, final.mat")

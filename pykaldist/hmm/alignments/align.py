@@ -148,7 +148,7 @@ def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition
     return Alignments(tids, failed=[utt for utts in failed for utt in utts])
 
 
-@block_task(outputs=1)
+@block_task(outputs=1, feats=False)
 def _align_block_equally(part: Corpus, engine: Engine, graphs: Sequence[TrainingGraph], found: np.ndarray, model: TransitionModel,
                          state: dict[str, Any]) -> list[str]:
     """Draw the paths of a block; `state` is that of the random numbers before the first block. Returns the utterances that failed."""

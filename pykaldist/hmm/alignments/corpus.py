@@ -39,11 +39,13 @@ Own = Callable[["Corpus"], dict[str, Any]]
 class BlockTask:
     """A function of a block, an engine, the block's rows of some arrays, and named values that all blocks have, or each its own.
 
-    It writes the last `outputs` of the arrays. What it returns is a value that io/messages.py takes.
+    It writes the last `outputs` of the arrays. What it returns is a value that io/messages.py takes. Where it wants no `feats`, the block
+    that it gets has none.
     """
 
-    def __init__(self, function: Callable[..., Any], outputs: int) -> None:
-        self.function, self.outputs, self.name = function, outputs, f"{function.__module__}.{function.__qualname__}"
+    def __init__(self, function: Callable[..., Any], outputs: int, feats: bool) -> None:
+        self.function, self.outputs, self.feats = function, outputs, feats
+        self.name = f"{function.__module__}.{function.__qualname__}"
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return self.function(*args, **named)
@@ -53,10 +55,10 @@ class BlockTask:
 TASKS: dict[str, BlockTask] = {}
 
 
-def block_task(outputs: int = 0) -> Callable[[Callable[..., Any]], BlockTask]:
+def block_task(outputs: int = 0, feats: bool = True) -> Callable[[Callable[..., Any]], BlockTask]:
     """Make a function a task, which jobs find by its name."""
     def decorate(function: Callable[..., Any]) -> BlockTask:
-        task = BlockTask(function, outputs)
+        task = BlockTask(function, outputs, feats)
         return TASKS.setdefault(task.name, task)
     return decorate
 
@@ -166,8 +168,8 @@ class Corpus:
             bounds.append(min(len(self), int(np.searchsorted(self.offsets, self.offsets[bounds[-1]] + frames))))
         return list(pairwise(bounds))
 
-    def parts(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the blocks, each a corpus of its own, with its rows of `arrays`, or its graphs.
+    def parts(self, *arrays: Any, feats: bool = True) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the blocks, each a corpus of its own, with its rows of `arrays`, or its graphs; without its features, if not wanted.
 
         Memory lets go of a block when the next one is asked for, which is read meanwhile. A corpus of one block is its only part.
         """
@@ -178,14 +180,20 @@ class Corpus:
         by_frame = [whole for whole in arrays if isinstance(whole, np.ndarray)]
         graphs = [whole for whole in arrays if not isinstance(whole, np.ndarray)]
         rows_of = [slice(int(self.offsets[first]), int(self.offsets[end])) for first, end in blocks]
-        read = self.feats.parts(blocks) if isinstance(self.feats, PipedFeatures) else (rows for rows, in in_parts(rows_of, self.feats))
-        for (first, end), rows, feats, mine in zip(blocks, rows_of, read, in_parts(rows_of, *by_frame), strict=True):
+        for (first, end), rows, read, mine in zip(blocks, rows_of, self._feats(blocks, rows_of, feats), in_parts(rows_of, *by_frame),
+                                                  strict=True):
             own = iter(mine)
-            yield (Corpus(self.utts[first:end], feats, self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
+            yield (Corpus(self.utts[first:end], read, self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
                           self.unknown, first=first, first_frame=rows.start),
                    *(next(own) if isinstance(whole, np.ndarray) else whole.part(first, end) for whole in arrays))
             for whole in graphs:
                 whole.release()
+
+    def _feats(self, blocks: list[tuple[int, int]], rows: list[slice], wanted: bool) -> Iterator[np.ndarray]:
+        """Iterate over the features of blocks, or as many empty arrays where they are not wanted."""
+        if not wanted:
+            return (np.zeros(0) for _ in blocks)
+        return self.feats.parts(blocks) if isinstance(self.feats, PipedFeatures) else (found for found, in in_parts(rows, self.feats))
 
     def each(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
              **shared: Any) -> Iterator[Any]:
@@ -193,7 +201,7 @@ class Corpus:
 
         A `bar` is the task's, which counts on it.
         """
-        for part, *mine in self.parts(*arrays):
+        for part, *mine in self.parts(*arrays, feats=task.feats):
             yield self._one(task, engine, part, mine, own, bar, shared)
 
     def run(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> None:
@@ -204,7 +212,7 @@ class Corpus:
     def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> Any:
         """The sum of what a task gives of each block, a kind of value that has `+`; None where it gives nothing (None) of any."""
         sums = PairwiseSum()
-        for number, (part, *mine) in enumerate(self.parts(*arrays)):
+        for number, (part, *mine) in enumerate(self.parts(*arrays, feats=task.feats)):
             sums.add(0, number, self._one(task, engine, part, mine, own, None, shared))
         return sums.result()
 

@@ -274,9 +274,10 @@ class JobCorpus(Corpus):
         self.run(_compile, Engine(), lang=str(lang.path), tree=tree, model=model, own=lambda part: {"file": files[part.first]})
         return made
 
-    def parts(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+    def parts(self, *arrays: Any, feats: bool = True) -> Iterator[tuple[Any, ...]]:
         for number, part in enumerate(self._parts()):
-            part.feats = self.feats.block(number)
+            if feats:
+                part.feats = self.feats.block(number)
             yield part, *(array.block(number) for array in arrays)
 
     def _parts(self) -> Iterator[Corpus]:
@@ -301,7 +302,7 @@ class JobCorpus(Corpus):
 
     def _call(self, task: BlockTask, arrays: Sequence[Any], own: Own | None, shared: dict[str, Any], summed: bool) -> Iterator[list[Any]]:
         mine = None if own is None else (own(part) for part in self._parts())  # made for one job after the other
-        return self._jobs.call(task, len(self.blocks()), [self.feats, *arrays], mine, shared, summed)
+        return self._jobs.call(task, len(self.blocks()), [*([self.feats] if task.feats else []), *arrays], mine, shared, summed)
 
 
 @block_task(outputs=1)
@@ -309,7 +310,7 @@ def _keep_features(part: Corpus, engine: Engine, kept: np.ndarray) -> None:
     kept[:] = part.feats
 
 
-@block_task()
+@block_task(feats=False)
 def _compile(part: Corpus, engine: Engine, lang: str, tree: ContextDependency, model: TransitionModel, file: str) -> None:
     _compiler(lang, tree, model).compile_all(part.words).write(Path(file))
 
@@ -334,11 +335,12 @@ def run_job(folder: Path, number: int, job: int, classes: Iterable[type], engine
     for block, own in zip(progress(blocks, task.name.rpartition(".")[2], unit="block"), mine["own"] or itertools.repeat({}), strict=False):
         part = _read_block(folder, block)
         arrays = [_read_array(where, block, part) for where in call["arrays"]]
+        if task.feats:
+            part.feats = arrays.pop(0)
         results_from = len(arrays) - task.outputs
         outputs = [np.array(array) for array in arrays[results_from:]]
-        part.feats = arrays[0]
-        result = task(part, engine, *arrays[1:results_from], *outputs, **call["shared"], **own)
-        for (where, *_), output in zip(call["arrays"][results_from:], outputs, strict=True):
+        result = task(part, engine, *arrays[:results_from], *outputs, **call["shared"], **own)
+        for (where, *_), output in zip(call["arrays"][len(call["arrays"]) - task.outputs:], outputs, strict=True):
             _write_rows(Path(where) / f"{block}.npy", output)
         sums.add(0, block, result) if call["sum"] else results.append(result)
     write_message(folder / f"result.{number}.{job}", sums.nodes if call["sum"] else results)

@@ -25,7 +25,8 @@ class PipedFeatures:
 
     def __init__(self, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray) -> None:
         self.data, self.pipeline, self.utts, self.offsets = data, pipeline, utts, offsets
-        self.shape = int(offsets[-1]), int(pipeline.apply(data, utts[0]).shape[1])
+        self.shape = int(offsets[-1]), int(pipeline.apply(data, utts[0], again=True).shape[1])
+        self._heard = 0  # utterances, of the first pass
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -37,7 +38,8 @@ class PipedFeatures:
     def part(self, first: int, end: int) -> np.ndarray:
         """The rows of the utterances `first` to `end` - 1. Raises UserError where they are not as many as `offsets` say."""
         rows = np.empty((int(self.offsets[end] - self.offsets[first]), self.shape[1]), np.float32)
-        fill(rows, self.data, self.pipeline, self.utts[first:end], self.offsets[first:end + 1] - self.offsets[first])
+        fill(rows, self.data, self.pipeline, self.utts[first:end], self.offsets[first:end + 1] - self.offsets[first], first < self._heard)
+        self._heard = max(self._heard, end)
         return rows
 
     def parts(self, blocks: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
@@ -53,10 +55,13 @@ class PipedFeatures:
         """Nothing to do: nothing is kept."""
 
 
-def fill(rows: np.ndarray, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray) -> None:
-    """Read the features of utterances into the rows of a block; raises UserError where frames or dimensions are not as many as it has."""
+def fill(rows: np.ndarray, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray, again: bool = False) -> None:
+    """Read the features of utterances, perhaps `again`, into the rows of a block.
+
+    Raises UserError where frames or dimensions are not as many as it has.
+    """
     for number, utt in enumerate(utts):
-        found, expected = pipeline.apply(data, utt), (int(offsets[number + 1] - offsets[number]), rows.shape[1])
+        found, expected = pipeline.apply(data, utt, again), (int(offsets[number + 1] - offsets[number]), rows.shape[1])
         if found.shape != expected:
             raise UserError(f"{data.path}, {utt}: expected features of {expected[0]} frames and {expected[1]} dimensions, found "
                             f"{found.shape}; make all with the same options ({FEATURES}), and utt2num_frames with them.")

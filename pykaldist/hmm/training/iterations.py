@@ -160,7 +160,7 @@ class Checkpoint:
             raise UserError(f"--stage {self.stage}: {exp} was left with features of dimension {gmm.dim}, now they have {feats.shape[1]}; "
                             f"use the same options, or {again}.")
         tids = corpus.new_rows(None, np.int32)
-        for part, mine in corpus.parts(tids):
+        for part, mine in corpus.parts(tids, feats=False):
             rows = kept["tids"][part.first_frame:part.first_frame + len(mine)]
             mine[:] = rows
             release(rows)
@@ -242,7 +242,7 @@ class Training:
 
 def check_alignments(corpus: Corpus, alignments: Alignments, graphs: Sequence[TrainingGraph]) -> None:
     """Name the utterances without an alignment; raises UserError where they are more than a tenth."""
-    alignments.failed = [utt for part, tids in corpus.parts(alignments.tids)
+    alignments.failed = [utt for part, tids in corpus.parts(alignments.tids, feats=False)
                          for utt, first in zip(part.utts, part.offsets[:-1].tolist(), strict=True) if not tids[first]]
     alignments.check(corpus, graphs)
 

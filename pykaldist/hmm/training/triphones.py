@@ -99,7 +99,7 @@ def tree_stats(part: Corpus, engine: Engine, tids: np.ndarray, model: Transition
     return accumulate_tree_stats(part.feats, tids, part.offsets, model, ci_phones, width, central)
 
 
-@block_task(outputs=1)
+@block_task(outputs=1, feats=False)
 def convert(part: Corpus, engine: Engine, before: np.ndarray, after: np.ndarray, old: TransitionModel, tree: ContextDependency,
              model: TransitionModel) -> None:
     """Convert a block's alignment from one model's transition_ids to those of another tree."""

@@ -32,6 +32,16 @@ def test_blocks_have_the_rows_of_an_array(tmp_path: Path, toy_data: DataDir, toy
     np.testing.assert_array_equal(anew.feats[some], kept.feats[some])
 
 
+def test_speech_is_counted_once(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of passes, the stage's last line says how much speech there is."""
+    counted: list[int] = []
+    monkeypatch.setattr("pykaldist.feats.pipeline.heard", counted.append)
+    corpus = Corpus.load(toy_data, toy_lang, FeaturePipeline(), tmp_path, 900, keep=False)
+    for _ in range(3):
+        list(corpus.parts())
+    assert sum(counted) == len(corpus.feats)
+
+
 def test_frames_that_are_not_as_many_as_the_table_says(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir) -> None:
     lengths = {utt: len(toy_data.feats[utt]) + (utt == "utt07") for utt in toy_data.utterances()}
     write_table(toy_data.path / "utt2num_frames", {utt: str(length) for utt, length in lengths.items()})
