@@ -15,7 +15,7 @@ Options:
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
   --ngpu <n>, --strategy <name>   # workers in training (1), and what they exchange (ma)
   --seed <n>, --num-leaves <n>    # seed of the weights and the order of chunks (0), leaves of the tree exp/chain/tree*_<n> (250)
-  --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 3)
+  --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 5)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes); --nj <n>, --cmd <command>
 EOF
@@ -29,7 +29,7 @@ stage=0 stop_stage=4 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 stra
 [ $# = 0 ] || { usage >&2; exit 1; }
 set -e
 train=train affix="" lang=data/lang_chain ali=exp/tri3_ali norm=true epochs=12
-[ "$speeds$ivectors" = falsefalse ] || train=train_sp affix=_sp ali=exp/tri3_ali_train_sp epochs=3
+[ "$speeds$ivectors" = falsefalse ] || train=train_sp affix=_sp ali=exp/tri3_ali_train_sp epochs=5
 tree=exp/chain/tree$affix${num_leaves:+_$num_leaves} spliced="Append(-1,0,1)" heard="" heard_test=""
 if [ "$ivectors" = true ]; then
   affix=_ivector norm=false spliced="Append(-1,0,1, Scale(0.4, ReplaceIndex(ivector, t, 0)))"
