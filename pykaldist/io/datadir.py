@@ -278,9 +278,9 @@ class DataDir:
 
 
 def only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """How many names are in the first alone, and which is the first of them, and likewise of the other; None where there are none.
+    """The names that only one of two sorted lists has: their number and the first of them, for each list; None where there are none.
 
-    Both are sorted and name each once.
+    A list has each name once.
     """
     ours, theirs = iter(one), iter(other)
     a, b, missing, extra = next(ours, None), next(theirs, None), 0, 0

@@ -161,5 +161,5 @@ def explain_full_disk(folder: Path, size: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{folder}: no room for {size / 1e6:.1f} MB more of what the stage keeps there while it runs "
-                        f"({error.strerror or error}); make room on that disk, or choose another folder.") from error
+        raise UserError(f"{folder}: no room for {size / 1e6:.1f} MB more of what the stage keeps there while it runs ({error.strerror}); "
+                        "make room on that disk, or choose another folder.") from error

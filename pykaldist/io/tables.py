@@ -103,7 +103,7 @@ class MatrixReader(Mapping[str, np.ndarray]):
             return load_matrix(where, self._sums)
 
     def num_rows(self, key: str) -> int:
-        """The rows of a matrix, or the elements of a vector: how many there are, as its first bytes say, for no more is read."""
+        """The number of rows of a matrix, or of elements of a vector, which is read from its header."""
         where = self._where[key]
         with self._readable(key, where):
             path, offset, ranges = location(where)

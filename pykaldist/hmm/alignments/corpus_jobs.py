@@ -35,7 +35,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, offsets_of, read_transcripts
 from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
-from pykaldist.hmm.alignments.piped import PipedFeatures, fill
+from pykaldist.hmm.alignments.piped import PipedFeatures, read_features
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -44,7 +44,6 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import read_message, write_message
 from pykaldist.io.numbered import Numbered
-from pykaldist.io.scratch import explain_full_disk
 from pykaldist.progress import Progress, progress
 
 LOOK_S = 1.0  # between two looks at how many jobs have ended
@@ -359,15 +358,13 @@ def _read_array(described: list[Any], block: int, part: Corpus) -> Any:
     if len(described) == 1:
         return TrainingGraphs.read(folder / str(block))
     if isinstance(described[1], FeaturePipeline):
-        rows = np.empty((frames, described[2]), np.float32)
-        fill(rows, _data(described[0]), described[1], part.utts, part.offsets)
-        return rows
+        return read_features(_data(described[0]), described[1], part.utts, part.offsets, described[2])
     path, (width, dtype) = folder / f"{block}.npy", described[1:]
     return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(frames, width), dtype)
 
 
 def _write_rows(path: Path, rows: np.ndarray) -> None:
-    with explain_full_disk(path.parent, rows.nbytes), atomic_open(path, "wb") as stream:
+    with atomic_open(path, "wb") as stream:
         np.save(stream, rows, allow_pickle=False)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from pykaldist.io.datadir import DataDir
 
 
 class PipedFeatures:
-    """The rows of all utterances of a data directory, float32, which are read through a pipeline when they are asked for.
+    """The features of a data directory, float32, which are read through a pipeline each time that they are asked for.
 
     Utterance u has the rows `offsets[u]:offsets[u + 1]`. What is asked for are whole utterances.
     """
@@ -36,33 +35,36 @@ class PipedFeatures:
         return self.part(int(first), int(end))
 
     def part(self, first: int, end: int) -> np.ndarray:
-        """The rows of the utterances `first` to `end` - 1. Raises UserError where they are not as many as `offsets` say."""
-        rows = np.empty((int(self.offsets[end] - self.offsets[first]), self.shape[1]), np.float32)
-        fill(rows, self.data, self.pipeline, self.utts[first:end], self.offsets[first:end + 1] - self.offsets[first], first < self._heard)
+        """The rows of the utterances `first` to `end` - 1. Raises UserError as `read_features`."""
+        offsets = self.offsets[first:end + 1] - self.offsets[first]
+        rows = read_features(self.data, self.pipeline, self.utts[first:end], offsets, self.shape[1], again=first < self._heard)
         self._heard = max(self._heard, end)
         return rows
 
     def parts(self, blocks: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
         """Iterate over the rows of blocks of utterances (first, end); the next block is read while one is worked on."""
         with ThreadPoolExecutor(1) as reader:
-            ahead: Any = reader.submit(self.part, *blocks[0])
-            for following in (*blocks[1:], None):
-                rows = ahead.result()
-                ahead = following and reader.submit(self.part, *following)
+            ahead = reader.submit(self.part, *blocks[0])
+            for following in blocks[1:]:
+                rows, ahead = ahead.result(), reader.submit(self.part, *following)
                 yield rows
+            yield ahead.result()
 
     def release(self) -> None:
         """Nothing to do: nothing is kept."""
 
 
-def fill(rows: np.ndarray, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray, again: bool = False) -> None:
-    """Read the features of utterances, perhaps `again`, into the rows of a block.
+def read_features(data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray, dim: int,
+                  again: bool = False) -> np.ndarray:
+    """The features of utterances, one below the other (`offsets[-1]`, `dim`) float32; `again`: the stage has heard them already.
 
-    Raises UserError where frames or dimensions are not as many as it has.
+    Raises UserError where an utterance has not the frames that `offsets` say, or another dimension.
     """
+    rows = np.empty((int(offsets[-1]), dim), np.float32)
     for number, utt in enumerate(utts):
-        found, expected = pipeline.apply(data, utt, again), (int(offsets[number + 1] - offsets[number]), rows.shape[1])
+        found, expected = pipeline.apply(data, utt, again), (int(offsets[number + 1] - offsets[number]), dim)
         if found.shape != expected:
             raise UserError(f"{data.path}, {utt}: expected features of {expected[0]} frames and {expected[1]} dimensions, found "
                             f"{found.shape}; make all with the same options ({FEATURES}), and utt2num_frames with them.")
         rows[offsets[number]:offsets[number + 1]] = found
+    return rows

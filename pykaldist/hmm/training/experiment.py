@@ -175,8 +175,7 @@ def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int
                 scratch: Path | None = None, jobs: JobsOptions = THREADS, device: str = "cpu", few_passes: bool = False) -> Corpus:
     """Read the corpus of a data directory, beyond a block into files in `scratch`; warns of words that the lexicon lacks.
 
-    Who goes through it in `few_passes` has features read in each, unless the options say otherwise. Raises UserError for a number of jobs
-    without sense.
+    `few_passes`: the features are read in each pass, unless the options say otherwise. Raises UserError for a number of jobs without sense.
     """
     provenance.check(lang.path)
     if not 1 <= nj <= len(data.utterances()):
