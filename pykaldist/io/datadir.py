@@ -9,14 +9,15 @@ import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 
 from pykaldist.errors import MADE, UserError
 from pykaldist.io.atomic import atomic_open
-from pykaldist.io.line_index import LineIndex
+from pykaldist.io.line_index import LineIndex, ParsedLines, table_entries
+from pykaldist.io.sorted_entries import Entry, in_order, only_in_one
 from pykaldist.io.tables import MatrixReader, read_map
 
 PER_RECORDING = ("wav.scp", "reco2speed", "reco2vol", "reco2dur", "reco2file_and_channel")
@@ -33,49 +34,8 @@ def pipe_command(source: str) -> str | None:
     return source[:-1].strip() if source.endswith("|") else None
 
 
-class Transcripts(Mapping[str, list[str]]):
-    """The words of each utterance, made of its line when they are asked for."""
-
-    def __init__(self, lines: Mapping[str, str]) -> None:
-        self._lines = lines
-
-    def __getitem__(self, utt: str) -> list[str]:
-        return self._lines[utt].split()
-
-    def __contains__(self, utt: object) -> bool:
-        return utt in self._lines
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def items(self) -> ItemsView[str, list[str]]:
-        return _TranscriptItems(self)
-
-    def values(self) -> ValuesView[list[str]]:
-        return _TranscriptValues(self)
-
-
-class _TranscriptItems(ItemsView[str, list[str]]):
-    _mapping: Transcripts
-
-    def __iter__(self) -> Iterator[tuple[str, list[str]]]:
-        return ((utt, line.split()) for utt, line in self._mapping._lines.items())
-
-
-class _TranscriptValues(ValuesView[list[str]]):
-    _mapping: Transcripts
-
-    def __iter__(self) -> Iterator[list[str]]:
-        return (line.split() for line in self._mapping._lines.values())
-
-
 class DataDir:
-    """One data directory; tables are read when first asked for.
-
-    The lines of utt2spk, text, utt2uniq, feats.scp and cmvn.scp stay in their files (io/line_index.py).
+    """One data directory; tables are read when first asked for, and most of their lines stay in their files (io/line_index.py).
 
     Raises UserError for a missing directory or table, a repeated key, or tables that disagree (`validate`).
     """
@@ -92,6 +52,10 @@ class DataDir:
         """Read a table of two columns: key -> rest of the line."""
         return read_map(self._file(name))
 
+    def lines(self, name: str) -> LineIndex:
+        """A table of two columns whose lines stay in their file."""
+        return LineIndex(self._file(name))
+
     def _file(self, name: str) -> Path:
         """The file of a table; raises UserError where it is not there."""
         if not self.has(name):
@@ -101,7 +65,7 @@ class DataDir:
 
     @cached_property
     def utt2spk(self) -> LineIndex:
-        return LineIndex(self._file("utt2spk"))
+        return self.lines("utt2spk")
 
     @cached_property
     def spk2utt(self) -> dict[str, list[str]]:
@@ -125,13 +89,13 @@ class DataDir:
         return count, ((spk, [utt for utt, _ in lines]) for spk, lines in together)
 
     @cached_property
-    def text(self) -> Transcripts:
+    def text(self) -> ParsedLines[list[str]]:
         """Utterance -> words."""
-        return Transcripts(LineIndex(self._file("text")))
+        return ParsedLines(self.lines("text"), lambda _, line: line.split())
 
     @cached_property
-    def wav_scp(self) -> dict[str, str]:
-        return self.table("wav.scp")
+    def wav_scp(self) -> LineIndex:
+        return self.lines("wav.scp")
 
     @cached_property
     def reco2speed(self) -> dict[str, float]:
@@ -161,22 +125,23 @@ class DataDir:
 
     @cached_property
     def _utt2uniq(self) -> Mapping[str, str]:
-        return LineIndex(self.path / "utt2uniq") if self.has("utt2uniq") else {}
+        return self.lines("utt2uniq") if self.has("utt2uniq") else {}
 
     @cached_property
-    def segments(self) -> dict[str, tuple[str, float, float]]:
+    def segments(self) -> ParsedLines[tuple[str, float, float]]:
         """Utterance -> (recording, start in s, end in s; -1 for the recording's end)."""
-        table = {}
-        for utt, rest in self.table("segments").items():
-            fields = rest.split()
-            try:
-                recording, start, end = fields[0], float(fields[1]), float(fields[2])
-            except (IndexError, ValueError) as error:
-                raise UserError(f"{self.path / 'segments'}, {utt}: expected `recording start end`, found {rest!r}.") from error
-            if start < 0 or (end != -1 and end <= start):
-                raise UserError(f"{self.path / 'segments'}, {utt}: segment {start} to {end} s has no length; correct it.")
-            table[utt] = (recording, start, end)
-        return table
+        return ParsedLines(LineIndex(self._file("segments"), self._segment), self._segment)
+
+    def _segment(self, utt: str, rest: str) -> tuple[str, float, float]:
+        """The recording, start and end of a line of `segments`; raises UserError."""
+        fields = rest.split()
+        try:
+            recording, start, end = fields[0], float(fields[1]), float(fields[2])
+        except (IndexError, ValueError) as error:
+            raise UserError(f"{self.path / 'segments'}, {utt}: expected `recording start end`, found {rest!r}.") from error
+        if start < 0 or (end != -1 and end <= start):
+            raise UserError(f"{self.path / 'segments'}, {utt}: segment {start} to {end} s has no length; correct it.")
+        return recording, start, end
 
     @cached_property
     def feats(self) -> MatrixReader:
@@ -209,32 +174,40 @@ class DataDir:
         return list(self.utt2spk)
 
     def validate(self, text: bool = True, wav: bool = True, feats: bool = False) -> None:
-        """Check that the tables are sorted, non-empty and about the same utterances; raises UserError."""
-        if not self.utt2spk:
+        """Check that the tables are sorted, non-empty and about the same utterances; raises UserError.
+
+        The tables are gone through as streams.
+        """
+        if not self._file("utt2spk").stat().st_size:
             raise UserError(f"{self.path}/utt2spk is empty; the data directory has no utterances.")
         for name in TABLES:
             if self.has(name):
                 self._check_order(name)
-        for utt, spk in self.utt2spk.items():
+        for utt, spk in self._entries("utt2spk"):
             if not spk or len(spk.split()) != 1:
                 raise UserError(f"{self.path}/utt2spk, {utt}: expected one speaker, found {spk!r}.")
-        if wav:
-            if self.has("segments"):
-                self._same(self.segments, "segments")
-                for utt, (recording, _, _) in self.segments.items():
-                    if recording not in self.wav_scp:
-                        raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp; run utils/fix_data_dir.sh "
-                                        f"{self.path}.")
-            else:
-                self._same(self.wav_scp, "wav.scp")
+        if wav and self.has("segments"):
+            self._same("segments")
+            last = ""
+            for utt, rest in self._entries("segments"):
+                recording, _, _ = self._segment(utt, rest)
+                if recording != last and recording not in self.wav_scp:
+                    raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp; run utils/fix_data_dir.sh "
+                                    f"{self.path}.")
+                last = recording
+        elif wav:
+            self._same("wav.scp")
         if text:
-            self._same(self.text, "text")
-            for utt, words in self.text.items():
-                if not words:
+            self._same("text")
+            for utt, line in self._entries("text"):
+                if not line:
                     raise UserError(f"{self.path}/text, {utt}: the transcript is empty; remove the utterance or "
                                     f"run utils/fix_data_dir.sh {self.path}.")
         if feats:
-            self._same(self.feats, "feats.scp")
+            self._same("feats.scp")
+
+    def _entries(self, name: str) -> Iterator[tuple[str, str]]:
+        return table_entries(self._file(name))
 
     def _check_order(self, name: str) -> None:
         """Check that a table is sorted, with each key once; raises UserError also for what else is no table."""
@@ -246,13 +219,13 @@ class DataDir:
                 last = key
             else:
                 return
-        for before, after in itertools.pairwise(LineIndex(self.path / name)):  # which says of most damage what it is
+        for before, after in itertools.pairwise(self.lines(name)):  # which says of most damage what it is
             if before > after:
                 raise UserError(f"{self.path / name} is not sorted ({after} stands after {before}); run utils/fix_data_dir.sh {self.path}.")
 
-    def _same(self, found: Iterable[str], name: str) -> None:
+    def _same(self, name: str) -> None:
         """Check that a table has the utterances of utt2spk; both are sorted, so that they are gone through side by side."""
-        missing, extra = only_in_one(self.utt2spk, found)
+        missing, extra = only_in_one(*(map(itemgetter(0), self._entries(table)) for table in ("utt2spk", name)))
         if missing or extra:
             what = f"lacks {missing[0]} utterances of utt2spk, such as {missing[1]}" if missing else \
                 f"has {extra[0]} utterances that utt2spk lacks, such as {extra[1]}" if extra else ""
@@ -277,36 +250,30 @@ class DataDir:
         return part
 
 
-def only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """The names that only one of two sorted lists has: their number and the first of them, for each list; None where there are none.
-
-    A list has each name once.
-    """
-    ours, theirs = iter(one), iter(other)
-    a, b, missing, extra = next(ours, None), next(theirs, None), 0, 0
-    first_missing = first_extra = ""
-    while a is not None or b is not None:
-        if a == b:
-            a, b = next(ours, None), next(theirs, None)
-        elif b is None or (a is not None and a < b):
-            missing, first_missing, a = missing + 1, first_missing or a or "", next(ours, None)
-        else:
-            extra, first_extra, b = extra + 1, first_extra or b, next(theirs, None)
-    return (missing, first_missing) if missing else None, (extra, first_extra) if extra else None
-
-
 def write_table(path: Path, table: Mapping[str, str]) -> None:
     """Write a table sorted by key (C locale order). Raises UserError for an entry with the end of a line in it, which would be two."""
-    for key, value in table.items():
-        if "\n" in key or "\n" in value:
-            raise UserError(f"{path}, {key!r}: {value!r} has the end of a line in it; rename the file, or correct the entry.")
-    in_order = all(before <= after for before, after in itertools.pairwise(table))
+    if all(before <= after for before, after in itertools.pairwise(table)):
+        write_entries(path, table.items())
+    else:
+        write_entries(path, ((key, table[key]) for key in sorted(table)))
+
+
+def write_entries(path: Path, entries: Iterable[Entry]) -> int:
+    """Write the entries of a table, which are sorted by key, and return their number.
+
+    Raises UserError for one with the end of a line in it, which would be two.
+    """
+    count = 0
     with atomic_open(path) as stream:
-        entries = table.items() if in_order else ((key, table[key]) for key in sorted(table))
-        stream.writelines(f"{key} {value}".rstrip() + "\n" for key, value in entries)
+        for key, value in entries:
+            if "\n" in key or "\n" in value:
+                raise UserError(f"{path}, {key!r}: {value!r} has the end of a line in it; rename the file, or correct the entry.")
+            stream.write(f"{key} {value}".rstrip() + "\n")
+            count += 1
+    return count
 
 
-def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[str, str] | None, utt2spk: Mapping[str, str],
+def write_datadir(path: str | os.PathLike[str], wav: Mapping[str, str], text: Mapping[str, str] | None, utt2spk: Mapping[str, str],
                   segments: dict[str, str] | None = None) -> DataDir:
     """Write a data directory, sorted, with its spk2utt; old features in it are removed, for they are of other data."""
     path = Path(path)
@@ -326,7 +293,8 @@ def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[
 
 def write_spk2utt(data: DataDir) -> None:
     """Write the table spk2utt of a data directory, made from its utt2spk."""
-    write_table(data.path / "spk2utt", {spk: " ".join(utts) for spk, utts in data.spk2utt.items()})
+    _, speakers = data.speakers()
+    write_entries(data.path / "spk2utt", in_order(((spk, " ".join(utts)) for spk, utts in speakers), data.path))
 
 
 def restrict(data: DataDir, keep: Sequence[str], target: str | os.PathLike[str]) -> DataDir:
@@ -352,7 +320,7 @@ def restrict(data: DataDir, keep: Sequence[str], target: str | os.PathLike[str])
         if name == "spk2utt" or not data.has(name):
             continue
         keys = recordings if name in PER_RECORDING else speakers if name in PER_SPEAKER else wanted
-        write_table(target / name, {k: v for k, v in data.table(name).items() if k in keys})
+        write_entries(target / name, in_order(((key, value) for key, value in data.lines(name).items() if key in keys), target))
     result = DataDir(target)
     write_spk2utt(result)
     return result

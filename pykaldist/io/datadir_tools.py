@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from pykaldist.errors import MADE, UserError
 from pykaldist.io.atomic import copy_file
-from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, TABLES, DataDir, write_spk2utt, write_table
+from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, TABLES, DataDir, write_entries, write_spk2utt
+from pykaldist.io.line_index import text_lines
+from pykaldist.io.sorted_entries import Entry, StoredEntries, first_of_each, in_order, matching
 from pykaldist.io.tables import read_lines
 
 _NEED_VALUE = ("utt2spk", "text", "segments", "feats.scp", "wav.scp")
@@ -16,6 +20,8 @@ _NEED_VALUE = ("utt2spk", "text", "segments", "feats.scp", "wav.scp")
 
 def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
     """Sort every table, drop repeated and empty lines, and keep the utterances that all tables have; the old ones go to `.backup`.
+
+    Tables are gone through as streams, so that memory does not grow with them; copies of them wait in nameless files in the directory.
 
     Returns one line for each thing that was mended. Raises UserError where no utterance is left.
     """
@@ -25,46 +31,55 @@ def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
     said: list[str] = []
     tables = {name: _read_tolerantly(path / name, name in _NEED_VALUE, said) for name in TABLES
               if name != "spk2utt" and (path / name).is_file()}
-    keep = set(tables["utt2spk"])
+    kept = iter(tables["utt2spk"])
     for name in ("text", "segments", "feats.scp"):
-        keep &= set(tables.get(name, keep))
+        if name in tables:
+            kept = matching(kept, tables[name].keys())
+    keep = StoredEntries(kept, path)  # utterance, speaker
+    recordings = keep
+    if "segments" in tables:
+        of_segments = ((line.split()[0], utt) for utt, line in matching(tables["segments"], keep.keys()))
+        recordings = StoredEntries(in_order(of_segments, path), path)  # recording, utterance; a recording may be there many times
     if "wav.scp" in tables:
-        recording = {u: line.split()[0] for u, line in tables["segments"].items()} if "segments" in tables else {u: u for u in keep}
-        keep = {u for u in keep if recording[u] in tables["wav.scp"]}
-        recordings = {recording[u] for u in keep}
-    else:
-        recordings = set()
-    if not keep:
+        recordings = StoredEntries(matching(recordings, tables["wav.scp"].keys()), path)
+        heard = in_order(((utt, "") for _, utt in recordings), path) if "segments" in tables else recordings
+        keep = StoredEntries(matching(keep, map(itemgetter(0), heard)), path)
+    if not len(keep):
         raise UserError(f"{path}: no utterance is in all of {', '.join(tables)}; do their names agree?")
-    speakers = {tables["utt2spk"][u] for u in keep}
+    speakers = StoredEntries(first_of_each(in_order(((speaker, "") for speaker, _ in itertools.groupby(spk for _, spk in keep)), path)),
+                             path)
     backup = path / ".backup"
     backup.mkdir(exist_ok=True)
     for name, table in tables.items():
         wanted = recordings if name in PER_RECORDING else speakers if name in PER_SPEAKER else keep
-        kept = {key: value for key, value in table.items() if key in wanted}
-        if len(kept) < len(table):
-            said.append(f"{name}: kept {len(kept)} of {len(table)} entries")
         copy_file(path / name, backup / name)
-        write_table(path / name, kept)
+        count = write_entries(path / name, matching(table, wanted.keys()))
+        if count < len(table):
+            said.append(f"{name}: kept {count} of {len(table)} entries")
     write_spk2utt(DataDir(path))
     return said
 
 
-def _read_tolerantly(path: Path, need_value: bool, said: list[str]) -> dict[str, str]:
-    """A table without its empty lines, its entries without a value, and all but the first of repeated keys."""
-    table: dict[str, str] = {}
-    dropped = unsorted = 0
-    last = ""
-    for line in read_lines(path):
-        fields = line.split(maxsplit=1)
-        if not fields or fields[0] in table or (need_value and len(fields) == 1):
-            dropped += 1
-            continue
-        unsorted += fields[0] < last
-        last = fields[0]
-        table[fields[0]] = fields[1].strip() if len(fields) > 1 else ""
-    if dropped:
-        said.append(f"{path.name}: dropped {dropped} repeated or empty lines")
+def _read_tolerantly(path: Path, need_value: bool, said: list[str]) -> StoredEntries:
+    """A sorted table without its empty lines, its entries without a value, and all but the first of repeated keys."""
+    read = unsorted = 0
+
+    def entries() -> Iterator[Entry]:
+        nonlocal read, unsorted
+        last = ""
+        for line in text_lines(path):
+            read += 1
+            key, *rest = line.split(maxsplit=1) or [""]
+            if key and (rest or not need_value):
+                unsorted += key < last
+                last = key
+                yield key, rest[0].strip() if rest else ""
+
+    table = StoredEntries(first_of_each(entries()), path.parent)
+    if unsorted:
+        table = StoredEntries(first_of_each(in_order(table, path.parent)), path.parent)
+    if len(table) < read:
+        said.append(f"{path.name}: dropped {read - len(table)} repeated or empty lines")
     if unsorted:
         said.append(f"{path.name}: sorted")
     return table

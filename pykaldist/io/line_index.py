@@ -16,12 +16,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, Any, TypeVar, overload
 
 import numpy as np
 
 from pykaldist.errors import UserError, named, to_utf8
 from pykaldist.io.scratch import explain_full_disk, nameless
+
+T = TypeVar("T")
 
 BLOCK = 1 << 18  # bytes that are read together
 LINE = 256  # bytes that are read of a line at first
@@ -35,6 +37,40 @@ def table_entry(line: str, path: str | os.PathLike[str], number: int | None = No
     return fields[0], fields[1].strip() if len(fields) > 1 else ""
 
 
+def lines_of(fd: int) -> Iterator[tuple[int, bytes]]:
+    """Iterate over the lines of an open file without their ends, and where they begin; where the file is read does not change."""
+    rest, begin = b"", 0
+    while block := os.pread(fd, BLOCK, begin + len(rest)):
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            yield begin, line
+            begin += len(line) + 1
+    if rest:
+        yield begin, rest
+
+
+def text_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Iterate over the lines of a text file without their ends; raises UserError where it cannot be read, or is not UTF-8."""
+    with named(path), open(path, "rb") as stream:
+        for begin, line in lines_of(stream.fileno()):
+            yield _text(line, begin, path)
+
+
+def table_entries(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """Iterate over the entries of a table; raises UserError where it cannot be read, is not UTF-8, or has an empty line.
+
+    Whether a key is repeated is not looked at.
+    """
+    return (table_entry(line, path, number) for number, line in enumerate(text_lines(path), 1))
+
+
+def _text(line: bytes, begin: int, path: str | os.PathLike[str]) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{os.fspath(path)} is not UTF-8 text (byte {begin + error.start}); {to_utf8(path)}.") from error
+
+
 class LineIndex(Mapping[str, str]):
     """A two-column text file (`key value with spaces`) as a mapping in file order.
 
@@ -42,7 +78,7 @@ class LineIndex(Mapping[str, str]):
     value.
     """
 
-    def __init__(self, path: str | os.PathLike[str], check: Callable[[str, str], None] | None = None,
+    def __init__(self, path: str | os.PathLike[str], check: Callable[[str, str], object] | None = None,
                  stream: IO[bytes] | None = None) -> None:
         self.path = Path(path)
         with named(path):
@@ -80,27 +116,14 @@ class LineIndex(Mapping[str, str]):
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Iterate over the lines without their ends, and where they begin in the file."""
-        rest, begin, fd = b"", 0, self._stream.fileno()
-        while block := os.pread(fd, BLOCK, begin + len(rest)):
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield begin, self._text(line, begin)
-                begin += len(line) + 1
-        if rest:
-            yield begin, self._text(rest, begin)
-
-    def _text(self, line: bytes, begin: int) -> str:
-        try:
-            return line.decode()
-        except UnicodeDecodeError as error:
-            raise UserError(f"{self.path} is not UTF-8 text (byte {begin + error.start}); {to_utf8(self.path)}.") from error
+        return ((begin, _text(line, begin, self.path)) for begin, line in lines_of(self._stream.fileno()))
 
     def _entry(self, begin: int) -> tuple[str, str]:
         """The key and the value of the line that begins there."""
         line, size = b"", LINE
         while b"\n" not in line and (more := os.pread(self._stream.fileno(), size, begin + len(line))):
             line, size = line + more, 2 * size
-        return table_entry(self._text(line.partition(b"\n")[0], begin), self.path)
+        return table_entry(_text(line.partition(b"\n")[0], begin, self.path), self.path)
 
     def _check_keys(self) -> None:
         """Check that no key is there twice."""
@@ -142,6 +165,45 @@ class LineIndex(Mapping[str, str]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LineIndex, (self.path,)
+
+
+class ParsedLines(Mapping[str, T]):
+    """A table's values, each made of its line when it is asked for, by `parse(key, rest of the line)`."""
+
+    def __init__(self, lines: Mapping[str, str], parse: Callable[[str, str], T]) -> None:
+        self._lines, self._parse = lines, parse
+
+    def __getitem__(self, key: str) -> T:
+        return self._parse(key, self._lines[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._lines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def items(self) -> ItemsView[str, T]:
+        return _ParsedItems(self)
+
+    def values(self) -> ValuesView[T]:
+        return _ParsedValues(self)
+
+
+class _ParsedItems(ItemsView[str, T]):
+    _mapping: ParsedLines[T]
+
+    def __iter__(self) -> Iterator[tuple[str, T]]:
+        return ((key, self._mapping._parse(key, line)) for key, line in self._mapping._lines.items())
+
+
+class _ParsedValues(ValuesView[T]):
+    _mapping: ParsedLines[T]
+
+    def __iter__(self) -> Iterator[T]:
+        return (self._mapping._parse(key, line) for key, line in self._mapping._lines.items())
 
 
 class Keys(Sequence[str]):

@@ -8,9 +8,11 @@ memory both do nothing.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import tempfile
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +23,7 @@ import numpy as np
 from pykaldist.errors import UserError
 
 T = TypeVar("T")
+_NAME_LENGTH = 4  # bytes of the number before a name that says how long it is
 _FOLIO = 1 << 21  # bytes; whoever reads a page of a file gets those around it, too, up to the whole folio that the page cache has
 
 
@@ -59,14 +62,16 @@ class RowWriter:
 class StoredValues(Mapping[str, T]):
     """Values by their names, in the order in which they came; they lie in a nameless file until they are asked for.
 
-    The file is in `folder`, by default that of temporary files: `write` puts a value there, `read` makes it of its bytes again. In memory
-    a name takes 200 bytes.
+    The file is in `folder`, by default that of temporary files: `write` puts a value there, `read` makes it of its bytes again. Names lie
+    there, too. In memory are 40 bytes a name: its hash, where it lies, and its place in a table of hashes that is searched from where the
+    hash points to on.
     """
 
     def __init__(self, read: Callable[[bytes], T], write: Callable[[IO[bytes], T], object], folder: Path | None = None) -> None:
         self._read, self._write, self._folder = read, write, folder or Path(tempfile.gettempdir())
         self._stream: IO[bytes] | None = None
-        self._places: dict[str, tuple[int, int]] = {}  # first byte, number of bytes
+        self._hashes, self._begins, self._sizes = array("q"), array("q"), array("q")  # of each name: the last two are of its bytes
+        self._table = array("q", [-1] * 8)  # numbers of names; -1 where there is none
 
     def add(self, name: str, value: T) -> None:
         """Add, or replace, a value."""
@@ -74,22 +79,63 @@ class StoredValues(Mapping[str, T]):
             self._stream = nameless(self._folder)
         begin = self._stream.tell()
         with explain_full_disk(self._folder):
+            self._stream.write(_head(name))
             self._write(self._stream, value)
             self._stream.flush()
-        self._places[name] = begin, self._stream.tell() - begin
+        size = self._stream.tell() - begin
+        place, number = self._find(name)
+        if number >= 0:
+            self._begins[number], self._sizes[number] = begin, size
+            return
+        self._table[place] = len(self._hashes)
+        for column, item in ((self._hashes, hash(name)), (self._begins, begin), (self._sizes, size)):
+            column.append(item)
+        if 3 * len(self._hashes) > 2 * len(self._table):
+            self._table = array("q", [-1]) * (2 * len(self._table))
+            for again, found in enumerate(self._hashes):
+                self._table[next(place for place in self._places(found) if self._table[place] < 0)] = again
+
+    def _places(self, key: int) -> Iterator[int]:
+        """The places of the table in which a name of this hash may be, in the order in which they are filled."""
+        size = len(self._table)
+        return (place % size for place in itertools.count(key % size))
+
+    def _find(self, name: str) -> tuple[int, int]:
+        """The place in the table, and the number, of a name; the place where it would be, and -1, where it is not there."""
+        key, head = hash(name), _head(name)
+        for place in self._places(key):
+            number = self._table[place]
+            if number < 0 or (self._hashes[number] == key and self._bytes(number, 0, len(head)) == head):
+                return place, number
+        raise AssertionError("the table has no free place")
+
+    def _bytes(self, number: int, begin: int, size: int) -> bytes:
+        """Bytes of what lies in the file of a name, from `begin` on."""
+        return os.pread(cast("IO[bytes]", self._stream).fileno(), size, self._begins[number] + begin)
 
     def __getitem__(self, name: str) -> T:
-        begin, size = self._places[name]
-        return self._read(os.pread(cast("IO[bytes]", self._stream).fileno(), size, begin))
+        _, number = self._find(name)
+        if number < 0:
+            raise KeyError(name)
+        begin = len(_head(name))
+        return self._read(self._bytes(number, begin, self._sizes[number] - begin))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return isinstance(name, str) and self._find(name)[1] >= 0
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        for number in range(len(self)):
+            length = int.from_bytes(self._bytes(number, 0, _NAME_LENGTH), "little")
+            yield self._bytes(number, _NAME_LENGTH, length).decode("utf-8")
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._hashes)
+
+
+def _head(name: str) -> bytes:
+    """The bytes that a file of values has before a value: the length of its name, and the name."""
+    key = name.encode("utf-8")
+    return len(key).to_bytes(_NAME_LENGTH, "little") + key
 
 
 def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, folder: Path | None = None) -> np.ndarray:
@@ -119,11 +165,11 @@ def in_parts(rows: Sequence[slice], *arrays: np.ndarray) -> Iterator[tuple[np.nd
     Memory lets go of a part when the next one is asked for, which is read meanwhile.
     """
     for now, ahead in pairwise([*rows, slice(0, 0)]):
-        for array in arrays:
-            prefetch(array[ahead])
-        yield tuple(array[now] for array in arrays)
-        for array in arrays:
-            release(array[now])
+        for rows_of in arrays:
+            prefetch(rows_of[ahead])
+        yield tuple(rows_of[now] for rows_of in arrays)
+        for rows_of in arrays:
+            release(rows_of[now])
 
 
 def slices(count: int, step: int) -> list[slice]:

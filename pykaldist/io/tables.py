@@ -24,7 +24,7 @@ from pykaldist.io.archive import read_value, shape_of
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.compressed import compressed
 from pykaldist.io.entries import DAMAGE, cut, location, open_archive, read_entries, reason
-from pykaldist.io.line_index import LineIndex, table_entry
+from pykaldist.io.line_index import LineIndex, table_entry, text_lines
 from pykaldist.io.sums import Sums, SumsWriter, checked, forget_sums, read_at
 
 SPEECH_FEATURE = 2  # Kaldi's compression method of one byte a value, with column headers
@@ -60,24 +60,13 @@ def _ends_line(path: str | os.PathLike[str]) -> bool:
         return stream.read() == b"\n"
 
 
-def _each_line(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a text file as `read_lines` has them, one at a time: a table of a million utterances is not in memory twice."""
-    try:
-        with named(path), open(path, encoding="utf-8") as stream:
-            for line in stream:
-                yield line.removesuffix("\n")
-    except UnicodeDecodeError:
-        read_lines(path)  # says where
-        raise
-
-
 def read_map(path: str | os.PathLike[str], whole: bool = False) -> dict[str, str]:
     """A two-column text file (`key value with spaces`) as a dict in file order; a repeated key is an error.
 
     `whole`: so is a last line without its end, which files of programs do not have.
     """
     table: dict[str, str] = {}
-    for number, line in enumerate(read_whole_lines(path) if whole else _each_line(path), 1):
+    for number, line in enumerate(read_whole_lines(path) if whole else text_lines(path), 1):
         key, value = table_entry(line, path, number)
         if key in table:
             raise UserError(f"{path}, line {number}: {key} appears twice; keep one.")

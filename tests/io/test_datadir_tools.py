@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pykaldist.cli import main
 from pykaldist.errors import UserError
-from pykaldist.io.datadir import DataDir, only_in_one, restrict, write_datadir
+from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.datadir_tools import choose_utterances, fix_data_dir, utterances_of_list
 
 
@@ -109,10 +109,44 @@ def test_only_newlines_end_a_line(data: DataDir) -> None:
     assert len(data.text) == len(data.utt2spk)
 
 
-@given(st.sets(st.sampled_from("abcdefgh")), st.sets(st.sampled_from("abcdefgh")))
-def test_what_is_in_one_list_alone(one: set[str], other: set[str]) -> None:
-    found = only_in_one(sorted(one), sorted(other))
-    assert found == tuple((len(alone), min(alone)) if alone else None for alone in (one - other, other - one))
+_LINES = st.lists(st.tuples(st.text("abäz", max_size=2), st.text("rst ", max_size=3)), max_size=12)
+
+
+@given(st.dictionaries(st.sampled_from(["text", "segments", "feats.scp", "wav.scp", "reco2dur", "cmvn.scp", "utt2dur"]), _LINES), _LINES)
+def test_fixed_tables_are_those_that_dictionaries_give(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, list[tuple[str, str]]],
+                                                       utt2spk: list[tuple[str, str]]) -> None:
+    path = tmp_path_factory.mktemp("data")
+    tables["utt2spk"] = utt2spk
+    for name, lines in tables.items():
+        (path / name).write_text("".join(f"{key} {value}\n" for key, value in lines))
+    expected = _fixed_by_dictionaries(tables)
+    if expected is None:
+        with pytest.raises(UserError, match="no utterance is in all of"):
+            fix_data_dir(path)
+        return
+    fix_data_dir(path)
+    assert {name: (path / name).read_text() for name in tables} == expected
+    speakers: dict[str, list[str]] = {}
+    for line in expected["utt2spk"].splitlines():
+        speakers.setdefault(line.split(maxsplit=1)[1], []).append(line.split()[0])
+    assert (path / "spk2utt").read_text() == "".join(f"{speaker} {' '.join(speakers[speaker])}\n" for speaker in sorted(speakers))
+
+
+def _fixed_by_dictionaries(tables: dict[str, list[tuple[str, str]]]) -> dict[str, str] | None:
+    """What fixed tables hold, worked out with whole tables in memory; None where no utterance is left."""
+    read: dict[str, dict[str, str]] = {}
+    for name, lines in tables.items():
+        read[name] = {}
+        for key, *value in ((f"{key} {value}".split(maxsplit=1) or [""]) for key, value in lines):
+            if key and (value or name not in ("utt2spk", "text", "segments", "feats.scp", "wav.scp")):
+                read[name].setdefault(key, value[0].strip() if value else "")
+    keep = set.intersection(*(set(read[name]) for name in ("utt2spk", "text", "segments", "feats.scp") if name in read))
+    recording = {utt: read["segments"][utt].split()[0] if "segments" in read else utt for utt in keep}
+    keep = {utt for utt in keep if recording[utt] in read.get("wav.scp", recording.values())}
+    wanted = {"reco2dur": {recording[utt] for utt in keep}, "cmvn.scp": {read["utt2spk"][utt] for utt in keep}}
+    wanted["wav.scp"] = wanted["reco2dur"]
+    return {name: "".join(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table) if key in wanted.get(name, keep))
+            for name, table in read.items()} if keep else None
 
 
 @pytest.mark.parametrize(("content", "words"), [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_small_arrays_and_those_without_a_folder_lie_in_memory(tmp_path: Path) -
         assert array.sum() == 14
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.binary(max_size=9)), max_size=12))
+@given(st.lists(st.tuples(st.text("aöß", max_size=3), st.binary(max_size=9)), max_size=60))
 def test_stored_values_are_those_of_a_dictionary(tmp_path_factory: pytest.TempPathFactory, added: list[tuple[str, bytes]]) -> None:
     folder = tmp_path_factory.mktemp("stored")
     found, expected = StoredValues(bytes, lambda stream, value: stream.write(value), folder), dict[str, bytes]()
@@ -97,8 +98,20 @@ def test_stored_values_are_those_of_a_dictionary(tmp_path_factory: pytest.TempPa
         expected[name] = value
         assert found[name] == value
     assert list(found.items()) == list(expected.items()) and len(found) == len(expected)
-    assert ("a" in found) == ("a" in expected) and "e" not in found and found.get("e") is None
+    assert ("a" in found) == ("a" in expected) and "e" not in found and 7 not in found and found.get("e") is None
     assert not list(folder.iterdir())
+
+
+def test_a_name_of_a_stored_value_takes_few_bytes_of_memory(tmp_path: Path) -> None:
+    found = StoredValues(bytes, lambda stream, value: stream.write(value), tmp_path)
+    found.add("", b"")
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for number in range(20_000):
+        found.add(f"speaker-{number:032d}", b"x")
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert held < 50 * 20_000 and found[f"speaker-{19_999:032d}"] == b"x"
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

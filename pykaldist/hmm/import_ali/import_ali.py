@@ -14,7 +14,7 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,8 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
     or the source's phones are not those of the language directory.
     """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
-    if not 1 <= nj <= len(data.utterances()):
-        raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
+    if not 1 <= nj <= len(data.utt2spk):
+        raise UserError(f"--nj: expected a number from 1 to {len(data.utt2spk)}, the utterances of {data.path}; found {nj}.")
     opened = open_source(Path(source), options)
     system = opened.system_dir or (Path(options.model) if options.model else None)
     if Path(source).resolve() == exp.resolve() or (system is not None and system.resolve() == exp.resolve()):
@@ -117,14 +117,13 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
         opened.model = read_transition_model(Path(options.model) / "final.mdl")
     if opened.model is not None and system is not None:
         _check_system(opened.model, system, lang)
-    items = _collect(opened.utterances(), Path(source), exp.parent)
+    items = _collect(opened.utterances(), Path(source), exp.parent, opened.in_parts)
     if data.has("segments"):
         items = _collect(of_segments(items, data), Path(source), exp.parent)
-    lengths = _num_frames(data)
     converter = LabelConverter(lang, items.values(), options)
     log(f"{source}: {opened.format}, {len(items)} utterances, taken as {converter.kind}s"
         f"{f' ({converter.reason})' if converter.reason else ''}")
-    labels, report = _match(items, lengths, converter, exp.parent)
+    labels, report = _match(items, data, converter, exp.parent)
     model = converter.states.model if converter.states else opened.model
     is_pdf = converter.kind == "pdf"
     num_pdfs = (model.num_pdfs if model else 1 + max((int(v.max()) for v in labels.values() if len(v)), default=0)) if is_pdf else None
@@ -170,30 +169,36 @@ def _check_system(model: TransitionModel, system: Path, lang: LangDir) -> None:
                         "language directory that the model was trained with.")
 
 
-def _collect(found: Iterable[tuple[str, Frames | Times]], path: Path, folder: Path) -> StoredValues[Frames | Times]:
-    """Read all alignments into a temporary file in `folder`; raises UserError where there is none, or an utterance is there twice."""
+def _collect(found: Iterable[tuple[str, Frames | Times]], path: Path, folder: Path, in_parts: bool = False) -> StoredValues[Frames | Times]:
+    """Read all alignments into a temporary file in `folder`, where parts of an utterance are joined.
+
+    Raises UserError where there is none, or an utterance is there twice that does not come `in_parts`.
+    """
     items = StoredValues(parse_item, write_item, folder)
     for utt, item in progress(found, "reading alignments", unit="utt"):
-        if utt in items:
+        before = items.get(utt)
+        if before is not None and not (in_parts and isinstance(before, Times) and isinstance(item, Times)):
             raise UserError(f"{path} has {utt} twice; keep one.")
-        items.add(utt, item)
+        items.add(utt, before.joined(item) if isinstance(before, Times) and isinstance(item, Times) else item)
     if not items:
         raise UserError(f"{path} has no utterances; {MADE}.")
     return items
 
 
-def _num_frames(data: DataDir) -> dict[str, int]:
-    """The number of frames of features of each utterance that has features."""
-    stated = data.table("utt2num_frames") if data.has("utt2num_frames") else {}
-    return {utt: int(stated[utt]) if stated.get(utt, "").isdecimal() else len(data.feats[utt]) for utt in data.feats}
+def _num_frames(data: DataDir) -> Iterator[tuple[str, int]]:
+    """Iterate over the utterances that have features, each with the number of its frames."""
+    stated = data.lines("utt2num_frames") if data.has("utt2num_frames") else {}
+    for utt in data.feats:
+        number = stated.get(utt, "")
+        yield utt, int(number) if number.isdecimal() else data.feats.num_rows(utt)
 
 
-def _match(items: Mapping[str, Frames | Times], lengths: dict[str, int], converter: LabelConverter,
+def _match(items: Mapping[str, Frames | Times], data: DataDir, converter: LabelConverter,
            folder: Path) -> tuple[StoredValues[np.ndarray], ImportReport]:
-    report = ImportReport(len(lengths), extra=sum(utt not in lengths for utt in items))
+    report = ImportReport(len(data.feats), extra=sum(utt not in data.feats for utt in items))
     labels = StoredValues(lambda content: np.frombuffer(content, np.int32),
                           lambda stream, ids: stream.write(np.ascontiguousarray(ids, np.int32).data), folder)
-    for utt, frames in progress(lengths.items(), "matching", unit="utt"):
+    for utt, frames in progress(_num_frames(data), "matching", len(data.feats), unit="utt"):
         if utt not in items:
             report.missing.append(utt)
             continue

@@ -102,7 +102,11 @@ def test_ctm_by_name_and_by_look(tmp_path: Path) -> None:
     (tmp_path / "times.txt").write_text(text.split("\n", 1)[1])
     for name in ("x.ctm", "times.txt"):
         source = open_source(tmp_path / name, SourceOptions())
-        found = dict(source.utterances())
+        assert source.in_parts
+        found: dict[str, Times] = {}
+        for utt, times in source.utterances():
+            assert isinstance(times, Times)
+            found[utt] = found[utt].joined(times) if utt in found else times
         assert source.format == "CTM" and set(found) == {"u1", "u2"}
         assert found["u1"] == Times(labels=[Interval(0, 0.3, "A"), Interval(0.3, 0.3 + 0.1, "B")])
     (tmp_path / "x.ctm").write_text("u1 1 0.0 -1 A\n")

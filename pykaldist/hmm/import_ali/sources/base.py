@@ -57,6 +57,12 @@ class Times:
     labels: list[Interval] | None = None
     end: float | None = None
 
+    def joined(self, more: Times) -> Times:
+        """These intervals and more of the same utterance, in the order of time."""
+        tiers = {name: tier if other is None else sorted([*(tier or []), *other], key=lambda interval: interval.start)
+                 for (name, tier), other in zip(self.tiers().items(), more.tiers().values(), strict=True)}
+        return Times(**tiers, end=self.end if more.end is None else more.end)
+
     def tiers(self) -> dict[str, list[Interval] | None]:
         """The intervals of phones, of words and of labels, by the attribute's name; None where the source has none."""
         return {"phones": self.phones, "words": self.words, "labels": self.labels}
@@ -82,14 +88,18 @@ def parse_item(content: bytes) -> Frames | Times:
 
 
 class Source(Protocol):
-    """An opened source; `format` in words, `model` of its transition_ids, `system_dir` with the files of the system that made it."""
+    """An opened source; `format` in words, `model` of its transition_ids, `system_dir` with the files of the system that made it.
+
+    `in_parts`: an utterance may come several times, each time with some of its intervals.
+    """
 
     format: str
     model: TransitionModel | None
     system_dir: Path | None
+    in_parts: bool
 
     def utterances(self) -> Iterator[tuple[str, Frames | Times]]:
-        """Iterate over (utterance or recording, its alignment), each once; raises UserError for a damaged file."""
+        """Iterate over (utterance or recording, its alignment); raises UserError for a damaged file."""
         ...
 
 
@@ -101,6 +111,7 @@ class PlainSource:
     items: Iterator[tuple[str, Frames | Times]]
     model: TransitionModel | None = None
     system_dir: Path | None = None
+    in_parts: bool = False
 
     def utterances(self) -> Iterator[tuple[str, Frames | Times]]:
         return self.items

@@ -9,12 +9,10 @@ import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times, parse_item, write_item
+from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times
 from pykaldist.io.entries import DAMAGE, open_archive
-from pykaldist.io.scratch import StoredValues
 
 _LINES_LOOKED_AT = 50
 
@@ -52,17 +50,15 @@ def _interval(row: list[str]) -> Interval | None:
 
 def read(path: Path, options: SourceOptions) -> PlainSource:
     """Open the CTM files at `path` as a source."""
-    return PlainSource("CTM", _utterances(_files(path), options))
+    return PlainSource("CTM", _utterances(_files(path), options), in_parts=True)
 
 
 def _utterances(files: list[Path], options: SourceOptions) -> Iterator[tuple[str, Times]]:
     tier = {"phone": "phones", "word": "words"}.get(options.labels, "labels")
-    found: StoredValues[Times] = StoredValues(lambda content: cast(Times, parse_item(content)), write_item)
     for utt, group in itertools.groupby(_rows(files), lambda row: row[0]):  # most files have an utterance's lines together
-        times = found[utt] if utt in found else Times()
-        setattr(times, tier, sorted([*(times.tiers()[tier] or []), *(interval for _, interval in group)], key=lambda i: i.start))
-        found.add(utt, times)
-    yield from found.items()
+        times = Times()
+        setattr(times, tier, sorted((interval for _, interval in group), key=lambda interval: interval.start))
+        yield utt, times
 
 
 def _rows(files: list[Path]) -> Iterator[tuple[str, Interval]]:

@@ -22,6 +22,7 @@ class KaldiDir:
         self.format = "Kaldi alignment directory" if self._dir.has_transition_ids else "alignment directory of pdfs"
         self.model = self._dir.model
         self.system_dir = path
+        self.in_parts = False
 
     def utterances(self) -> Iterator[tuple[str, Frames]]:
         kind = "transition_id" if self._dir.has_transition_ids else "pdf"
