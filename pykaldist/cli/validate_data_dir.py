@@ -17,4 +17,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     data = DataDir(args.data)
     data.validate(text=not args.no_text, wav=not args.no_wav, feats=not args.no_feats)
-    print(f"{args.data} is a valid data directory: {len(data.utt2spk)} utterances, {data.speakers()[0]} speakers")
+    count, speakers = data.speakers()
+    print(f"{args.data} is a valid data directory: {sum(len(utts) for _, utts in speakers)} utterances, {count} speakers")

@@ -81,11 +81,11 @@ class DataDir:
         Where the speakers of utt2spk are sorted, as Kaldi wants them, the iterator has no more than one's utterances in memory.
         """
         count, last = 0, ""
-        for count, (spk, _) in enumerate(itertools.groupby(self.utt2spk.values()), 1):
+        for count, (spk, _) in enumerate(itertools.groupby(self._entries("utt2spk"), itemgetter(1)), 1):
             if spk <= last and count > 1:
                 return len(self.spk2utt), iter(self.spk2utt.items())
             last = spk
-        together = itertools.groupby(self.utt2spk.items(), key=itemgetter(1))
+        together = itertools.groupby(self._entries("utt2spk"), itemgetter(1))
         return count, ((spk, [utt for utt, _ in lines]) for spk, lines in together)
 
     @cached_property

@@ -75,7 +75,7 @@ def test_text_beside_the_audio_is_left_out_and_does_not_count(tmp_path: Path, co
     for name in ("README", "README~"):
         (tmp_path / "wav" / name).write_text("What the corpus is.\n")
     names = {name: f"{tmp_path}/wav/{name}" for name in ("README", "README~")}
-    data = write_datadir(data.path, data.wav_scp | names, None, {**data.utt2spk, **dict.fromkeys(names, "nobody")})
+    data = write_datadir(data.path, {**data.wav_scp, **names}, None, {**data.utt2spk, **dict.fromkeys(names, "nobody")})
     line = make(data, tmp_path / "mfcc", conf)
     assert "features of 10 utterances" in line and "2 of 12 utterances left out for their audio: README README~" in line
     assert f"{tmp_path}/wav/README~ is text, not audio; take it out of wav.scp." in capsys.readouterr().err
