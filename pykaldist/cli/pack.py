@@ -34,9 +34,10 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
-from pykaldist.io.line_index import Keys
+from pykaldist.io.line_index import Keys, ParsedLines
 from pykaldist.io.lock import locked
-from pykaldist.io.posteriors import Posterior, read_posteriors
+from pykaldist.io.posteriors import Posterior, read_posteriors, stored_posteriors
+from pykaldist.io.scratch import stored_integers
 from pykaldist.io.specifiers import read_matrices, read_paths
 from pykaldist.io.tables import MatrixReader, read_lines
 from pykaldist.progress import progress
@@ -185,26 +186,35 @@ def _in_any(lists: Iterable[Keys]) -> Callable[[str], bool]:
     return lambda utt: any(utt in utts for utts in together)
 
 
-def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The label sequences of phones: each utterance's in the order of its alignment, and what stands for the numbers."""
+def _phone_labels(ali: AlignmentDir, folder: Path) -> tuple[Mapping[str, np.ndarray], dict[str, int]]:
+    """The label sequences of phones: each utterance's in the order of its alignment, and what stands for the numbers.
+
+    The sequences lie in a nameless file in `folder`.
+    """
     if not ali.has_transition_ids or ali.model is None:
         raise UserError(f"--ctc phones: {ali.path} has pdfs without transition-ids, which do not say what the phones are; use --ctc chars.")
     if not (ali.path / "phones.txt").is_file():
         raise UserError(f"--ctc phones: {ali.path}/phones.txt does not exist; copy it from the lang directory of the alignment's model.")
     names = SymbolTable.read(ali.path / "phones.txt")
     phones = sorted({int(phone) for phone in ali.model.tid2phone[1:]})
-    model = ali.model
-    return ({utt: phone_segments(tids, model)[0] for utt, tids in ali.labels.items()},
-            {"<blk>": 0, **{names.symbol(phone): phone for phone in phones}})
+    labels = stored_integers(folder)
+    for utt, tids in ali.labels.items():
+        labels.add(utt, phone_segments(tids, ali.model)[0])
+    return labels, {"<blk>": 0, **{names.symbol(phone): phone for phone in phones}}
 
 
-def _char_labels(data: DataDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The label sequences of characters: each utterance's, words parted by <space>, and what stands for the numbers."""
-    texts = {utt: [c if c != " " else "<space>" for c in " ".join(words)] for utt, words in data.text.items()}
-    tokens = {"<blk>": 0, "<space>": 1}
-    for name in sorted({c for text in texts.values() for c in text} - {"<space>"}):
-        tokens[name] = len(tokens)
-    return {utt: np.array([tokens[c] for c in text], np.int32) for utt, text in texts.items()}, tokens
+def _char_labels(data: DataDir) -> tuple[Mapping[str, np.ndarray], dict[str, int]]:
+    """The label sequences of characters: each utterance's, words parted by <space>, and what stands for the numbers.
+
+    A sequence is made of its transcript when it is asked for.
+    """
+    characters = {character for words in data.text.values() for word in words for character in word}
+    tokens = {"<blk>": 0, "<space>": 1, **{character: number for number, character in enumerate(sorted(characters), 2)}}
+
+    def labels(_: str, line: str) -> np.ndarray:
+        return np.array([tokens["<space>" if c == " " else c] for c in " ".join(line.split())], np.int32)
+
+    return ParsedLines(data.lines("text"), labels), tokens
 
 
 def _table(rspecifier: str | None, wanted: Callable[[str], bool]) -> Mapping[str, np.ndarray] | None:
@@ -222,13 +232,16 @@ def _files(rspecifier: str) -> list[str]:
     return MatrixReader(path).archives() if path != rspecifier or path.endswith(".scp") else [str(p) for p in read_paths(rspecifier)]
 
 
-def _posteriors(rspecifier: str, wanted: Callable[[str], bool]) -> tuple[dict[str, Posterior], int]:
-    """The posteriors of some utterances, and the number of pairs of the frame of all utterances that has most."""
-    kept, most = {}, 1
+def _posteriors(rspecifier: str, wanted: Callable[[str], bool], folder: Path) -> tuple[Mapping[str, Posterior], int]:
+    """The posteriors of some utterances, and the number of pairs of the frame of all utterances that has most.
+
+    The posteriors lie in a nameless file in `folder`.
+    """
+    kept, most = stored_posteriors(folder), 1
     for utt, posterior in (item for path in read_paths(rspecifier) for item in read_posteriors(path)):
         most = max(most, most_pairs(posterior))
         if wanted(utt):
-            kept[utt] = posterior
+            kept.add(utt, posterior)
     return kept, most
 
 
@@ -310,13 +323,13 @@ class _Packing:
     def _extras(self) -> Extras:
         """What is packed beside features and pdfs."""
         args, wanted = self.args, _in_any(part.utts for part in self.parts.values())
-        posteriors, most = _posteriors(args.posteriors, wanted) if args.posteriors else (None, 0)
+        posteriors, most = _posteriors(args.posteriors, wanted, args.store) if args.posteriors else (None, 0)
         extras = Extras(_table(args.frame_weights, wanted), posteriors, _table(args.target_feats, wanted), args.max_posteriors,
                         most_posteriors=most)
         if args.ctc:
             part = self.parts["train"]
             assert isinstance(part.ali, AlignmentDir)
-            extras.labels, tokens = _phone_labels(part.ali) if args.ctc == "phones" else _char_labels(part.data)
+            extras.labels, tokens = _phone_labels(part.ali, args.store) if args.ctc == "phones" else _char_labels(part.data)
             extras.num_tokens = max(tokens.values()) + 1
             self._write_tokens("".join(f"{name} {number}\n" for name, number in tokens.items()))
         return extras

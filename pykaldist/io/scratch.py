@@ -132,6 +132,12 @@ class StoredValues(Mapping[str, T]):
         return len(self._hashes)
 
 
+def stored_integers(folder: Path) -> StoredValues[np.ndarray]:
+    """Make a place for vectors of int32 by their names, in a nameless file in `folder`; what is read of it is not to be changed."""
+    return StoredValues(lambda content: np.frombuffer(content, np.int32),
+                        lambda stream, numbers: stream.write(np.ascontiguousarray(numbers, np.int32).data), folder)
+
+
 def _head(name: str) -> bytes:
     """The bytes that a file of values has before a value: the length of its name, and the name."""
     key = name.encode("utf-8")

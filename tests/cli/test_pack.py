@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from pykaldist.cli import main
+from pykaldist.cli import pack as pack_verb
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, record
 from pykaldist.io.datadir import DataDir, restrict, write_datadir
@@ -110,6 +112,38 @@ def test_phones_of_an_alignment_become_label_sequences(golden, tmp_path, capsys)
     assert twice == 1
     tokens = dict(line.split() for line in (tmp_path / "store" / "tokens.txt").read_text().splitlines())
     assert tokens["<blk>"] == "0" and tokens["SIL"] == "1" and not any(name.startswith("#") for name in tokens)
+
+
+@pytest.mark.parametrize("ctc", [False, True])
+def test_posteriors_and_labels_are_not_held_in_memory(folder, monkeypatch, ctc):
+    """Each kind is 2.4 MB here, or more: far less of it is in memory when packing begins."""
+    paths = ["--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv"), str(folder / "data"), str(folder / "ali"),
+             str(folder / "store")]
+    held = []
+    packing = pack_verb.pack
+
+    def watched(*args):
+        held.append(tracemalloc.get_traced_memory()[0])
+        return packing(*args)
+
+    monkeypatch.setattr(pack_verb, "pack", watched)
+    frames = 50_000
+    if ctc:
+        text = folder / "data/text"
+        text.write_text("".join(f"{utt} {'AB' * 75_000}\n" for utt in FRAMES))
+        options = ["--ctc", "chars"]
+    else:
+        soft = Posterior(np.arange(frames + 1), np.zeros(frames, np.int32), np.ones(frames, np.float32))
+        write_posteriors(folder / "soft.ark", [(utt, soft) for utt in FRAMES])
+        options = ["--posteriors", f"ark:{folder}/soft.ark"]
+    main(["pack", *paths])  # imports what there is to import
+    held.clear()
+    tracemalloc.start()
+    try:
+        main(["pack", *options, *paths])
+    finally:
+        tracemalloc.stop()
+    assert held and held[0] < 1_000_000
 
 
 def test_an_alignment_of_other_audio_is_refused(folder, capsys):

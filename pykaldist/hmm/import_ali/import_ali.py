@@ -34,7 +34,7 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
-from pykaldist.io.scratch import StoredValues
+from pykaldist.io.scratch import StoredValues, stored_integers
 from pykaldist.options import option
 from pykaldist.progress import progress
 
@@ -196,8 +196,7 @@ def _num_frames(data: DataDir) -> Iterator[tuple[str, int]]:
 def _match(items: Mapping[str, Frames | Times], data: DataDir, converter: LabelConverter,
            folder: Path) -> tuple[StoredValues[np.ndarray], ImportReport]:
     report = ImportReport(len(data.feats), extra=sum(utt not in data.feats for utt in items))
-    labels = StoredValues(lambda content: np.frombuffer(content, np.int32),
-                          lambda stream, ids: stream.write(np.ascontiguousarray(ids, np.int32).data), folder)
+    labels = stored_integers(folder)
     for utt, frames in progress(_num_frames(data), "matching", len(data.feats), unit="utt"):
         if utt not in items:
             report.missing.append(utt)
