@@ -43,6 +43,7 @@ class Progress:
         self.desc, self.total, self.unit, self.count = desc, total, unit, 0
         self.note = ""
         self._stream = _stream()
+        self._own = self._stream is not sys.stderr  # now: where a bar is left, sys.stderr may be another when it is closed
         self._start = self._last = time.monotonic()
         self._bar: Any = None
         if self._stream.isatty():
@@ -75,7 +76,7 @@ class Progress:
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
-        if self._stream is not sys.stderr:
+        if self._own:
             self._stream.close()
 
     def __enter__(self) -> Progress:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from pykaldist import progress
@@ -27,3 +30,14 @@ def test_without_a_total_there_is_a_rate(monkeypatch: pytest.MonkeyPatch, capsys
     with progress.Progress("growing the tree", None, "split") as bar:
         bar.update(5000)
     assert capsys.readouterr().err == "growing the tree: 5000 split, 20 s, 250 split/s\n"
+
+
+def test_a_bar_that_is_left_closes_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be closed when sys.stderr is another one already, as is that of a reader which has found an error."""
+    monkeypatch.delenv("PYKALDIST_PROGRESS_FD", raising=False)
+    first = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", first)
+    bar = progress.Progress("reading")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    bar.close()
+    assert not first.closed
