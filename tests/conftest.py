@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from pykaldist import progress
 from pykaldist.frames.lattice_store import pack_lattices
 from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.store import Extras, FrameStore, pack
@@ -153,6 +154,13 @@ def make_denlats() -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def all_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress without a terminal has a line for all that is counted, not one in ten seconds."""
+    monkeypatch.delenv("PYKALDIST_PROGRESS_FD", raising=False)
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.0)
 
 
 @pytest.fixture

@@ -38,6 +38,12 @@ def test_a_stage_says_what_it_took(tmp_path: Path) -> None:
     assert hours == 2 and 1 <= wall < 300 and 1 <= cpu <= 20 and 200 <= memory < 350 and 30 <= read < 100 and 30 <= written < 50
 
 
+def test_a_stage_that_hears_nothing_says_what_it_has_done() -> None:
+    done, line = said_by("from pykaldist import usage\nprint(usage.ended('G.fst'))\nprint(usage.ending('format-lm'))").splitlines()
+    assert re.fullmatch(r"G\.fst; [\d.]+ s, [\d.]+ s of CPU, \d+ MB of memory, \d+ MB read, \d+ MB written", done)
+    assert line.startswith("USAGE: format-lm: 0 h of speech in ")
+
+
 def test_what_other_stages_took_is_theirs() -> None:
     code = """
 import subprocess, sys

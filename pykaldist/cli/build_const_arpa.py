@@ -13,6 +13,7 @@ from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, copy_tree
 from pykaldist.io.tables import read_map
+from pykaldist.usage import ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,4 +41,4 @@ def run(args: argparse.Namespace) -> None:
             elif path.name not in ("G.carpa", provenance.FILE):
                 copy_file(path, new / path.name)
     provenance.record(new, "utils/build_const_arpa_lm.sh", [args.arpa, *([] if in_place else [old / "words.txt"])], sources=[old])
-    print(f"{new}/G.carpa: {' + '.join(map(str, counts))} n-grams")
+    print(ended(f"{new}/G.carpa: {' + '.join(map(str, counts))} n-grams"))

@@ -17,6 +17,7 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.lock import locked
 from pykaldist.io.remote import exists_remote, is_remote, read_remote
+from pykaldist.usage import ended
 
 PARTS = ("train", "dev")
 OF_ALL = (*SYSTEM_FILES, TOKENS, "cmvn_opts", "delta_opts")  # what train and dev have in common
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> None:
         copy_files(args.out, args.stores[0])
         provenance.record(args.out, "pykaldist combine-stores", [store / part / "manifest.json" for store in own for part in PARTS],
                           [f"{part}/manifest.json" for part in PARTS] + list(OF_ALL), sources=own)
+    print(ended(f"{args.out}: {len(args.stores)} stores combined"))
 
 
 def copy_files(out: Path, store: str | Path) -> None:

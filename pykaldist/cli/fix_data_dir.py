@@ -6,6 +6,7 @@ import argparse
 
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.datadir_tools import fix_data_dir
+from pykaldist.usage import ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,4 +16,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     for line in fix_data_dir(args.data):
         print(f"{args.data}/{line}")
-    print(f"{args.data} has {len(DataDir(args.data).utt2spk)} utterances")
+    print(ended(f"{args.data} has {len(DataDir(args.data).utt2spk)} utterances"))

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from pykaldist.decode.arpa import format_lm
+from pykaldist.usage import ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,4 +25,4 @@ def run(args: argparse.Namespace) -> None:
         some = ", ".join(summary.outside_words[:5])
         print(f"{args.arpa}: left out {summary.outside} n-grams with words that are not in words.txt ({some}"
               f"{', ...' if len(summary.outside_words) > 5 else ''})")
-    print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs")
+    print(ended(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs"))

@@ -12,6 +12,7 @@ from pykaldist.lm.arpa import write_arpa
 from pykaldist.lm.score import score
 from pykaldist.lm.smoothing import SMOOTHINGS, estimate
 from pykaldist.lm.texts import lines_of
+from pykaldist.usage import ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     if replaced:
         print(f"{replaced} of {total} words are outside the vocabulary and stand as {args.oov}")
     ngrams = ", ".join(f"{len(ngrams)} {n}-grams" for n, ngrams in enumerate(model.orders, 1))
-    print(f"{model.order}-gram model ({args.smoothing}) of {num_sentences} sentences, {total} words: {ngrams} in {args.lm}")
+    print(ended(f"{model.order}-gram model ({args.smoothing}) of {num_sentences} sentences, {total} words: {ngrams} in {args.lm}"))
     if args.heldout_text:
         found = score(model, [line.split()[0 if args.plain else 1 :] for line in read_lines(args.heldout_text)]).scores()
         print(f"perplexity of {args.heldout_text}: {found.perplexity:.2f} ({found.sentences} sentences, {found.words} words, of which "

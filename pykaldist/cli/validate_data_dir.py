@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pykaldist.io.datadir import DataDir
+from pykaldist.usage import ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,4 +19,4 @@ def run(args: argparse.Namespace) -> None:
     data = DataDir(args.data)
     data.validate(text=not args.no_text, wav=not args.no_wav, feats=not args.no_feats)
     count, speakers = data.speakers()
-    print(f"{args.data} is a valid data directory: {sum(len(utts) for _, utts in speakers)} utterances, {count} speakers")
+    print(ended(f"{args.data} is a valid data directory: {sum(len(utts) for _, utts in speakers)} utterances, {count} speakers"))

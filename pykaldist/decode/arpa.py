@@ -24,6 +24,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines, read_map
 from pykaldist.lm.arpa import Ngrams, read_ngrams
 from pykaldist.lm.model import BOS, EOS, NgramModel
+from pykaldist.progress import Progress
 
 _BLOCK = 1 << 20  # n-grams whose arcs are made at once
 
@@ -64,7 +65,7 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     history, words, final = np.ones(num_nodes, bool), np.zeros(num_nodes, np.int32), np.full(num_nodes, np.inf, np.float32)
     below = np.zeros(num_nodes, np.int32)  # words with numbers below #0
     start = 0
-    for n, rows, source, word in _rows(model):
+    for n, rows, source, word in _rows(model, "states of G"):
         order, own = orders[n - 1], int(model.base[n])
         there, ends, begins = history[source], word == eos, word == bos
         final[source[there & ends]] = -order.logprob[rows][there & ends]
@@ -89,7 +90,7 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     offset = np.concatenate([[0], np.cumsum((words + backs_off)[kept])])
     kinds = (np.int32, np.int32, np.float32, np.int32)
     fst = Fst(int(state[start]), final[kept], offset, *(np.empty(int(offset[-1]), kind) for kind in kinds))
-    for n, rows, source, word in _rows(model):
+    for n, rows, source, word in _rows(model, "arcs of G"):
         own, first = int(model.base[n]), int(np.count_nonzero(kept[:model.base[n - 1]]))  # the first state with histories so long
         if rows.start == 0:
             done = int(offset[first])  # arcs before the block, but for back-offs from states so long
@@ -109,12 +110,17 @@ def _transducer(ngrams: Ngrams, bos: int, eos: int, disambig: int) -> Fst:
     return fst
 
 
-def _rows(model: NgramModel) -> Iterator[tuple[int, slice, np.ndarray, np.ndarray]]:
-    """Some n-grams after the other: their order, which of it they are, the nodes of their histories, their last words."""
-    for n, order in enumerate(model.orders, 1):
-        for first in range(0, len(order), _BLOCK):
-            rows = slice(first, min(first + _BLOCK, len(order)))
-            yield n, rows, model.base[n - 1] + order.history[rows], order.word[rows]
+def _rows(model: NgramModel, what: str) -> Iterator[tuple[int, slice, np.ndarray, np.ndarray]]:
+    """Some n-grams after the other: their order, which of it they are, the nodes of their histories, their last words.
+
+    `what` is made of them, as a bar says.
+    """
+    with Progress(what, sum(map(len, model.orders)), "n-gram") as bar:
+        for n, order in enumerate(model.orders, 1):
+            for first in range(0, len(order), _BLOCK):
+                rows = slice(first, min(first + _BLOCK, len(order)))
+                yield n, rows, model.base[n - 1] + order.history[rows], order.word[rows]
+                bar.update(rows.stop - rows.start)
 
 
 def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexicon: str | os.PathLike[str],

@@ -26,6 +26,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.lm.arpa import read_ngrams
 from pykaldist.lm.model import Order
+from pykaldist.progress import Progress
 
 FARTHEST = 2**30 - 1  # distance to a child, in numbers of 4 bytes
 _BLOCK = 1 << 20  # n-grams that are put in their states at once
@@ -70,25 +71,27 @@ def _states(orders: list[Order], num_words: int) -> tuple[np.ndarray, np.ndarray
     places, size = _places(shorter, children)
     states = np.zeros(size, np.int32)
     distant: list[int] = []
-    for n, (order, at, number) in enumerate(zip(shorter, places, children, strict=True)):
-        own = at[at >= 0]
-        columns: list[np.ndarray] = [order.logprob.view(np.int32), order.backoff.view(np.int32), number]
-        for column, values in enumerate(columns):
-            states[own + column] = values[at >= 0]
-        if n + 1 == len(orders):
-            break
-        longer, first = orders[n + 1], np.cumsum(number) - number
-        for begin in range(0, len(longer), _BLOCK):
-            rows = slice(begin, begin + _BLOCK)
-            history = longer.history[rows]
-            parent = at[history]
-            entry = parent + 3 + 2 * (np.arange(begin, begin + len(history)) - first[history])
-            to = places[n + 1][rows] if n + 1 < len(shorter) else np.full(len(history), -1, np.int64)
-            info = np.where(to < 0, longer.logprob[rows].view(np.int32) & ~1, 2 * np.minimum(to - parent, FARTHEST) + 1)
-            far = np.flatnonzero((to >= 0) & (to - parent > FARTHEST))
-            info[far] = -(2 * (len(distant) + np.arange(len(far))) + 1)
-            distant += (to[far] + 1).tolist()
-            states[entry], states[entry + 1] = longer.word[rows], info
+    with Progress("states of G.carpa", sum(map(len, orders[1:])), "n-gram") as bar:
+        for n, (order, at, number) in enumerate(zip(shorter, places, children, strict=True)):
+            own = at[at >= 0]
+            columns: list[np.ndarray] = [order.logprob.view(np.int32), order.backoff.view(np.int32), number]
+            for column, values in enumerate(columns):
+                states[own + column] = values[at >= 0]
+            if n + 1 == len(orders):
+                break
+            longer, first = orders[n + 1], np.cumsum(number) - number
+            for begin in range(0, len(longer), _BLOCK):
+                rows = slice(begin, begin + _BLOCK)
+                history = longer.history[rows]
+                parent = at[history]
+                entry = parent + 3 + 2 * (np.arange(begin, begin + len(history)) - first[history])
+                to = places[n + 1][rows] if n + 1 < len(shorter) else np.full(len(history), -1, np.int64)
+                info = np.where(to < 0, longer.logprob[rows].view(np.int32) & ~1, 2 * np.minimum(to - parent, FARTHEST) + 1)
+                far = np.flatnonzero((to >= 0) & (to - parent > FARTHEST))
+                info[far] = -(2 * (len(distant) + np.arange(len(far))) + 1)
+                distant += (to[far] + 1).tolist()
+                states[entry], states[entry + 1] = longer.word[rows], info
+                bar.update(len(history))
     unigrams = np.zeros(num_words, np.int64)
     unigrams[orders[0].word] = places[0] + 1
     return states, unigrams, np.array(distant, np.int64)

@@ -16,6 +16,7 @@ from pykaldist.frames.lattice_store import LatticeManifest, pack_lattices
 from pykaldist.frames.lattices import Lattices
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io import provenance
+from pykaldist.progress import progress
 
 
 def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequence[int], references: ReferencePaths | None = None,
@@ -36,7 +37,7 @@ def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequ
 
     def utterances() -> Iterator[tuple[str, Lattices, np.ndarray]]:
         seen = set()
-        for utt, lattice in read_decode_dir(denlats):
+        for utt, lattice in progress(read_decode_dir(denlats), f"packing {store.name}", len(labels), "utt"):
             seen.add(utt)
             arrays = _fitting(utt, lattice, labels.get(utt), ali.model.num_transition_ids if ali.model else 0, references)
             if isinstance(arrays, str):

@@ -25,6 +25,7 @@ from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 from pykaldist.io.remote import is_remote
 from pykaldist.io.tables import read_lines
+from pykaldist.progress import progress
 
 SHARDS = "shards"  # the folder of a store's own shards
 SAME = ("dim", "num_pdfs", "num_posteriors", "target_dim", "dtype", "num_tokens", "weighted")  # in all shards of a store
@@ -48,7 +49,8 @@ def combine(path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[st
 
     Raises UserError where two have the same utterance, or are of different systems.
     """
-    places = [(index_of(str(source)), str(source)) if is_remote(source) else (Path(source), "") for source in sources]
+    places = [(index_of(str(source)), str(source)) if is_remote(source) else (Path(source), "")
+              for source in progress(sources, f"stores of {Path(path).name}", unit="store")]
     manifests = [read_store_manifest(folder) for folder, _ in places]
     stores = [FrameStore(*place) for place, manifest in zip(places, manifests, strict=True) if not manifest.empty]
     if not stores:
@@ -163,7 +165,8 @@ def _counts(parts: list[_Part]) -> np.ndarray:
     for part in parts:
         store = part.store
         pdfs = store.targets if store.posterior_pdfs is None else store.posterior_pdfs
-        for start, length in zip(store.starts[part.utts], np.diff(store.offsets)[part.utts], strict=True):
+        frames = zip(store.starts[part.utts], np.diff(store.offsets)[part.utts], strict=True)
+        for start, length in progress(frames, f"counting pdfs of {store.path}", len(part.utts), "utt"):
             chosen = slice(start, start + length)
             count(counts, pdfs[chosen], *(array if array is None else array[chosen] for array in (store.weights, store.posterior_probs)))
     return counts

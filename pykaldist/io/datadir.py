@@ -9,8 +9,8 @@ import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pykaldist.io.atomic import atomic_open
 from pykaldist.io.line_index import LineIndex, ParsedLines, table_entries
 from pykaldist.io.sorted_entries import Entry, in_order, only_in_one
 from pykaldist.io.tables import MatrixReader, read_map
+from pykaldist.progress import progress
 
 PER_RECORDING = ("wav.scp", "reco2speed", "reco2vol", "reco2dur", "reco2file_and_channel")
 PER_SPEAKER = ("spk2utt", "cmvn.scp", "spk2gender")
@@ -180,31 +181,38 @@ class DataDir:
         """
         if not self._file("utt2spk").stat().st_size:
             raise UserError(f"{self.path}/utt2spk is empty; the data directory has no utterances.")
-        for name in TABLES:
-            if self.has(name):
-                self._check_order(name)
+        checks: list[Callable[[], None]] = [partial(self._check_order, name) for name in TABLES if self.has(name)]
+        checks.append(self._check_speakers)
+        if wav and self.has("segments"):
+            checks += [partial(self._same, "segments"), self._check_segments]
+        elif wav:
+            checks.append(partial(self._same, "wav.scp"))
+        if text:
+            checks += [partial(self._same, "text"), self._check_text]
+        if feats:
+            checks.append(partial(self._same, "feats.scp"))
+        for check in progress(checks, f"checking {self.path.name}", unit="check"):
+            check()
+
+    def _check_speakers(self) -> None:
         for utt, spk in self._entries("utt2spk"):
             if not spk or len(spk.split()) != 1:
                 raise UserError(f"{self.path}/utt2spk, {utt}: expected one speaker, found {spk!r}.")
-        if wav and self.has("segments"):
-            self._same("segments")
-            last = ""
-            for utt, rest in self._entries("segments"):
-                recording, _, _ = self._segment(utt, rest)
-                if recording != last and recording not in self.wav_scp:
-                    raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp; run utils/fix_data_dir.sh "
-                                    f"{self.path}.")
-                last = recording
-        elif wav:
-            self._same("wav.scp")
-        if text:
-            self._same("text")
-            for utt, line in self._entries("text"):
-                if not line:
-                    raise UserError(f"{self.path}/text, {utt}: the transcript is empty; remove the utterance or "
-                                    f"run utils/fix_data_dir.sh {self.path}.")
-        if feats:
-            self._same("feats.scp")
+
+    def _check_segments(self) -> None:
+        last = ""
+        for utt, rest in self._entries("segments"):
+            recording, _, _ = self._segment(utt, rest)
+            if recording != last and recording not in self.wav_scp:
+                raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp; run utils/fix_data_dir.sh "
+                                f"{self.path}.")
+            last = recording
+
+    def _check_text(self) -> None:
+        for utt, line in self._entries("text"):
+            if not line:
+                raise UserError(f"{self.path}/text, {utt}: the transcript is empty; remove the utterance or "
+                                f"run utils/fix_data_dir.sh {self.path}.")
 
     def _entries(self, name: str) -> Iterator[tuple[str, str]]:
         return table_entries(self._file(name))

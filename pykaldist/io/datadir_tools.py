@@ -14,6 +14,7 @@ from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, TABLES, DataDir, wr
 from pykaldist.io.line_index import text_lines
 from pykaldist.io.sorted_entries import Entry, StoredEntries, first_of_each, in_order, matching
 from pykaldist.io.tables import read_lines
+from pykaldist.progress import progress
 
 _NEED_VALUE = ("utt2spk", "text", "segments", "feats.scp", "wav.scp")
 
@@ -29,8 +30,9 @@ def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
     if not (path / "utt2spk").is_file():
         raise UserError(f"{path}/utt2spk does not exist; {MADE}.")
     said: list[str] = []
-    tables = {name: _read_tolerantly(path / name, name in _NEED_VALUE, said) for name in TABLES
-              if name != "spk2utt" and (path / name).is_file()}
+    there = [name for name in TABLES if name != "spk2utt" and (path / name).is_file()]
+    tables = {name: _read_tolerantly(path / name, name in _NEED_VALUE, said)
+              for name in progress(there, f"reading tables of {path.name}", unit="table")}
     kept = iter(tables["utt2spk"])
     for name in ("text", "segments", "feats.scp"):
         if name in tables:
@@ -50,7 +52,7 @@ def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
                              path)
     backup = path / ".backup"
     backup.mkdir(exist_ok=True)
-    for name, table in tables.items():
+    for name, table in progress(tables.items(), f"writing tables of {path.name}", unit="table"):
         wanted = recordings if name in PER_RECORDING else speakers if name in PER_SPEAKER else keep
         copy_file(path / name, backup / name)
         count = write_entries(path / name, matching(table, wanted.keys()))

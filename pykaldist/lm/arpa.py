@@ -17,6 +17,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.lm.model import BOS, EOS, NgramModel, Order
 from pykaldist.lm.texts import blocks_of_lines
+from pykaldist.progress import Progress
 
 LOG10 = math.log(10.0)
 _PART = 100_000  # n-grams that are written at a time
@@ -271,23 +272,25 @@ def arpa_parts(model: NgramModel) -> Iterator[bytes]:
     """The ARPA file of a model, in parts of so many n-grams."""
     yield "".join(["\\data\\\n", *(f"ngram {n}={len(order)}\n" for n, order in enumerate(model.orders, 1))]).encode("utf-8")
     names = np.array(model.words, object)
-    for n, order in enumerate(model.orders, 1):
-        goes_on = order.backoff != 0
-        if n < model.order:
-            goes_on[model.orders[n].history] = True
-        else:
-            goes_on[:] = False
-        yield f"\n\\{n}-grams:\n".encode()
-        for first in range(0, len(order), _PART):
-            part = slice(first, first + _PART)
-            words, history = [order.word[part]], order.history[part]
-            for shorter in model.orders[:n - 1][::-1]:
-                words.insert(0, shorter.word[history])
-                history = shorter.history[history]
-            texts = map(" ".join, zip(*(names[column].tolist() for column in words), strict=True))
-            logprob, backoff = np.maximum(order.logprob[part] / LOG10, _LEAST).tolist(), (order.backoff[part] / LOG10).tolist()
-            yield "".join([f"{p:.7g}\t{text}\t{b:.7g}\n" if more else f"{p:.7g}\t{text}\n"
-                           for p, text, b, more in zip(logprob, texts, backoff, goes_on[part].tolist(), strict=True)]).encode("utf-8")
+    with Progress("writing n-grams", sum(map(len, model.orders)), "n-gram") as bar:
+        for n, order in enumerate(model.orders, 1):
+            goes_on = order.backoff != 0
+            if n < model.order:
+                goes_on[model.orders[n].history] = True
+            else:
+                goes_on[:] = False
+            yield f"\n\\{n}-grams:\n".encode()
+            for first in range(0, len(order), _PART):
+                part = slice(first, first + _PART)
+                words, history = [order.word[part]], order.history[part]
+                for shorter in model.orders[:n - 1][::-1]:
+                    words.insert(0, shorter.word[history])
+                    history = shorter.history[history]
+                texts = map(" ".join, zip(*(names[column].tolist() for column in words), strict=True))
+                logprob, backoff = np.maximum(order.logprob[part] / LOG10, _LEAST).tolist(), (order.backoff[part] / LOG10).tolist()
+                yield "".join([f"{p:.7g}\t{text}\t{b:.7g}\n" if more else f"{p:.7g}\t{text}\n"
+                               for p, text, b, more in zip(logprob, texts, backoff, goes_on[part].tolist(), strict=True)]).encode("utf-8")
+                bar.update(len(history))
     yield b"\n\\end\\\n"
 
 

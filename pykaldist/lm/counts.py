@@ -15,6 +15,7 @@ from itertools import repeat
 import numpy as np
 
 from pykaldist.lm.model import BOS, EOS
+from pykaldist.progress import Progress
 
 BLOCK = 1 << 22  # places of the text, or n-grams, that are sorted at once
 
@@ -72,30 +73,34 @@ def count_ngrams(text: np.ndarray, num_words: int, order: int, ends_history: int
     at = np.full(num_words + 1, -1, np.int32)  # the last is for -1, a word outside the vocabulary
     at[words] = np.arange(len(words))
     ends_here = at[text]  # the unigram that ends at each place
-    for n in range(2, order + 1):
-        runs: list[tuple[np.ndarray, np.ndarray]] = []  # of each block: its pairs, sorted, and their counts
-        inverses: list[np.ndarray] = []
-        for places in _blocks(len(text)):
-            before, here, valid = _pairs(text, ends_here, places, n, ends_history)
-            pairs, inverse, counts = np.unique(before[valid] * num_words + here[valid], return_inverse=True, return_counts=True)
-            runs.append((pairs, counts.astype(np.int32)))
-            inverses.append(inverse.astype(np.int32))
-        pairs, counts = _merged(runs)
-        if not len(pairs):
-            break
-        lower, suffix_of = found[-1], np.zeros(len(pairs), np.int32)
-        longer_ends = np.full(len(text), -1, np.int32)
-        for places, (own, _), inverse in zip(_blocks(len(text)), runs, inverses, strict=True):
-            valid = _pairs(text, ends_here, places, n, ends_history)[2]
-            number = np.searchsorted(pairs, own)[inverse]
-            suffix_of[number] = ends_here[places][valid]  # the n-gram without its first word ends there, too
-            longer_ends[places][valid] = number
-        words_before = np.bincount(suffix_of, minlength=len(lower))
-        lower.kneser_ney = np.where(_nothing_before(found, ends_history), lower.count, words_before)
-        history = pairs // num_words
-        pairs -= history * num_words
-        found.append(Counts(history, pairs.astype(np.int32), counts, counts))
-        ends_here = longer_ends
+    blocks = list(_blocks(len(text)))
+    with Progress("counting n-grams", 2 * (order - 1) * len(blocks), "block") as bar:
+        for n in range(2, order + 1):
+            runs: list[tuple[np.ndarray, np.ndarray]] = []  # of each block: its pairs, sorted, and their counts
+            inverses: list[np.ndarray] = []
+            for places in blocks:
+                before, here, valid = _pairs(text, ends_here, places, n, ends_history)
+                pairs, inverse, counts = np.unique(before[valid] * num_words + here[valid], return_inverse=True, return_counts=True)
+                runs.append((pairs, counts.astype(np.int32)))
+                inverses.append(inverse.astype(np.int32))
+                bar.update()
+            pairs, counts = _merged(runs)
+            if not len(pairs):
+                break
+            lower, suffix_of = found[-1], np.zeros(len(pairs), np.int32)
+            longer_ends = np.full(len(text), -1, np.int32)
+            for places, (own, _), inverse in zip(blocks, runs, inverses, strict=True):
+                valid = _pairs(text, ends_here, places, n, ends_history)[2]
+                number = np.searchsorted(pairs, own)[inverse]
+                suffix_of[number] = ends_here[places][valid]  # the n-gram without its first word ends there, too
+                longer_ends[places][valid] = number
+                bar.update()
+            words_before = np.bincount(suffix_of, minlength=len(lower))
+            lower.kneser_ney = np.where(_nothing_before(found, ends_history), lower.count, words_before)
+            history = pairs // num_words
+            pairs -= history * num_words
+            found.append(Counts(history, pairs.astype(np.int32), counts, counts))
+            ends_here = longer_ends
     return found
 
 

@@ -20,6 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
+from pykaldist.progress import progress
+
 BOS, EOS = "<s>", "</s>"
 _BLOCK = 1 << 20  # n-grams that are looked at together
 _WHOLE = 1e-9  # of a probability: a context that leaves less to other words has seen them all
@@ -185,7 +187,7 @@ class NgramModel:
     def worst_sum(self) -> float:
         """The greatest deviation from one, over all contexts, of a context's probabilities summed over the vocabulary."""
         worst = abs(1 - float(self.seen_and_below(1)[0][0]))
-        for n in range(2, self.order + 1):
+        for n in progress(range(2, self.order + 1), "checking probabilities", unit="order"):
             seen, below, kinds = self.seen_and_below(n)
             sums = seen + np.exp(self.orders[n - 2].backoff) * (1 - below)
             worst = max(worst, float(np.abs(1 - sums)[kinds > 0].max(initial=0.0)))

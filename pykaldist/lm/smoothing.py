@@ -33,6 +33,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.lm.counts import Counts, count_ngrams, numbers_of
 from pykaldist.lm.model import BOS, EOS, NgramModel, Order, blocks
+from pykaldist.progress import Progress
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 METHODS = ("kneser-ney", "unmodified-kneser-ney", "witten-bell", "good-turing", "absolute", "additive")
@@ -97,9 +98,10 @@ def of_counts(words: list[str], counts: list[Counts], smoothings: Sequence[Smoot
     model = _unigrams(words, counts[0], used[0], smoothings[0], unigrams, notes)
     lower = np.ones(len(counts[0]), bool)
     places = np.searchsorted(model.orders[0].word, counts[0].word)  # of the counts' n-grams among the model's
-    for n in range(2, len(keep) + 1):
-        model = _with_order(model, counts[n - 1], used[n - 1], keep[n - 1], np.where(lower, places, -1), smoothings[n - 1], notes)
-        lower, places = keep[n - 1], np.cumsum(keep[n - 1]) - 1
+    with Progress("estimating probabilities", sum(map(len, counts[1:len(keep)])), "n-gram") as bar:
+        for n in range(2, len(keep) + 1):
+            model = _with_order(model, counts[n - 1], used[n - 1], keep[n - 1], np.where(lower, places, -1), smoothings[n - 1], notes, bar)
+            lower, places = keep[n - 1], np.cumsum(keep[n - 1]) - 1
     model.notes = notes
     return model
 
@@ -125,7 +127,7 @@ def _unigrams(words: list[str], counts: Counts, used: np.ndarray, how: Smoothing
 
 
 def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarray, places: np.ndarray, how: Smoothing,
-                notes: list[str]) -> NgramModel:
+                notes: list[str], bar: Progress) -> NgramModel:
     """The model with one order more; `places` are those of the counts' histories among its n-grams of the highest order, or -1."""
     n, num_contexts = model.order + 1, len(places)
     taking = _taking(n, c, how, notes)
@@ -142,6 +144,7 @@ def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarr
             p[own_keep] += gamma[contexts][own_history[own_keep]] * np.exp(below)
         with np.errstate(divide="ignore"):
             logprob[rows] = np.log(p)
+        bar.update(len(p))
     own = keep if how.interpolate else keep & (c > 0)
     size, context = len(model.orders[-1]), places >= 0
     dropped = np.zeros(size, bool)

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import cast
 
 from pykaldist.errors import UserError, named, to_utf8
+from pykaldist.progress import Progress
 
 _BLOCK = 1 << 22  # bytes that are read at a time
+_MB = 1_000_000
 
 
 def blocks_of_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
@@ -21,8 +23,11 @@ def blocks_of_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
     Raises UserError where it cannot be read, or is not UTF-8.
     """
     before = 0  # bytes of the blocks before
+    given = os.fspath(path) != "-"
+    size = os.path.getsize(path) if given and os.path.isfile(path) else 0  # a pipe has none
     try:
-        with named(path), sys.stdin.buffer if os.fspath(path) == "-" else open(path, "rb") as raw:
+        with named(path), open(path, "rb") if given else sys.stdin.buffer as raw, \
+                Progress(f"reading {os.path.basename(path) if given else 'standard input'}", size // _MB, "MB") as bar:
             packed = cast(io.BufferedReader, raw).peek(2)[:2] == b"\x1f\x8b"
             stream = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw))) if packed else raw
             while lines := stream.readlines(_BLOCK):
@@ -30,6 +35,7 @@ def blocks_of_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
                 text.decode("utf-8")
                 yield lines
                 before += len(text)
+                bar.update((raw.tell() if size else before) // _MB - bar.count)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {before + error.start}); {to_utf8(path)}.") from error
     except EOFError as error:

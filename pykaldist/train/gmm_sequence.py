@@ -35,6 +35,7 @@ from pykaldist.io.scratch import release
 from pykaldist.nnet.forward_backward import forward_backward
 from pykaldist.nnet.frame_accuracy import Phones
 from pykaldist.options import option
+from pykaldist.progress import Progress
 
 _CHUNK = 100000  # frames whose weights are in memory at a time, about
 
@@ -137,30 +138,31 @@ class Objectives:
         Behind each of them memory lets go of its rows of `arrays`, which have a row for each frame of the corpus.
         """
         offsets, start = self.corpus.offsets, 0
-        while start < len(self.numbers):
-            first = int(offsets[self.numbers[start][0]])
-            end = start + 1
-            while end < len(self.numbers) and offsets[self.numbers[end][0] + 1] - first <= _CHUNK:
-                end += 1
-            mine = self.numbers[start:end]
-            found: list[tuple[np.ndarray, ...]] = [()] * len(mine)
-            values = np.zeros((len(mine), 3))
+        with Progress(f"{self.criterion.name} of lattices", len(self.numbers), "utt") as bar:
+            while start < len(self.numbers):
+                first = int(offsets[self.numbers[start][0]])
+                end = start + 1
+                while end < len(self.numbers) and offsets[self.numbers[end][0] + 1] - first <= _CHUNK:
+                    end += 1
+                mine = self.numbers[start:end]
+                found: list[tuple[np.ndarray, ...]] = [()] * len(mine)
+                values = np.zeros((len(mine), 3))
 
-            def one(number: int, mine: list[tuple[int, int]] = mine, found: list[tuple[np.ndarray, ...]] = found,
-                    values: np.ndarray = values, first: int = first) -> None:
-                place, lattice = mine[number]
-                frame, tid, weight, values[number] = self._one(int(offsets[place]), int(offsets[place + 1]), lattice, score)
-                found[number] = frame + offsets[place] - first, tid, weight
+                def one(number: int, mine: list[tuple[int, int]] = mine, found: list[tuple[np.ndarray, ...]] = found,
+                        values: np.ndarray = values, first: int = first) -> None:
+                    place, lattice = mine[number]
+                    frame, tid, weight, values[number] = self._one(int(offsets[place]), int(offsets[place + 1]), lattice, score)
+                    found[number] = frame + offsets[place] - first, tid, weight
 
-            self.engine.for_each(len(mine), one)
-            value, frames, missing = values.sum(0)
-            total.value, total.frames, total.missing = total.value + value, total.frames + int(frames), total.missing + int(missing)
-            frame, tid, weight = (np.concatenate(column) for column in zip(*found, strict=True))
-            rows = slice(first, int(offsets[mine[-1][0] + 1]))
-            yield Weights(rows, frame, tid, weight)
-            for array in arrays:
-                release(array[rows])
-            start = end
+                self.engine.for_each(len(mine), one, bar)
+                value, frames, missing = values.sum(0)
+                total.value, total.frames, total.missing = total.value + value, total.frames + int(frames), total.missing + int(missing)
+                frame, tid, weight = (np.concatenate(column) for column in zip(*found, strict=True))
+                rows = slice(first, int(offsets[mine[-1][0] + 1]))
+                yield Weights(rows, frame, tid, weight)
+                for array in arrays:
+                    release(array[rows])
+                start = end
 
     def _one(self, first: int, end: int, number: int, score: Scorer) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[float, int, int]]:
         """Frame, transition-id and weight of an utterance, and its (value, frames, frames without their reference)."""

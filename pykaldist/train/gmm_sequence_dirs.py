@@ -176,7 +176,8 @@ def train_diag_ubm_dir(num_gauss: int, data_dir: PathLike, lang_dir: PathLike, a
         occupancy = occupancy_of_pdfs((mine for _, mine in corpus.parts(tids)), model)
         ubm = initial_ubm(gmm, occupancy, num_gauss, options.intermediate)
         log(f"{ubm.num_gauss} Gaussians made of {gmm.num_gauss}")
-        ubm = train_ubm(ubm, lambda: ((part.feats, tid_weight[mine]) for part, mine in corpus.parts(tids)), options.num_iters, engine, log)
+        ubm = train_ubm(ubm, lambda: ((part.feats, tid_weight[mine]) for part, mine in corpus.parts(tids)), options.num_iters, engine, log,
+                        num_frames=len(corpus.feats))
         if (ali / "phones.txt").is_file():
             copy_file(ali / "phones.txt", exp / "phones.txt")
         write_text(exp / "num_jobs", f"{nj}\n")

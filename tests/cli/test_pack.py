@@ -266,6 +266,7 @@ def test_utterances_are_appended(folder, capsys, jobs):
     assert "there is no store in" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("all_plain_lines")
 def test_stores_are_combined_and_cut_without_a_copy(folder, capsys):
     data = DataDir(folder / "data")
     restrict(data, ["s1-a", "s2-a"], folder / "one")
@@ -277,7 +278,11 @@ def test_stores_are_combined_and_cut_without_a_copy(folder, capsys):
         assert main(["pack", *words, str(folder / f"{name}_store")]) == 0
     capsys.readouterr()
     assert main(["combine-stores", str(folder / "all"), str(folder / "one_store"), str(folder / "two_store")]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == f"{folder}/all/train: 2 utterances, 21 frames in 2 shards"
+    said = capsys.readouterr()
+    first, _, last = said.out.splitlines()
+    assert first == f"{folder}/all/train: 2 utterances, 21 frames in 2 shards"
+    assert last.startswith(f"{folder}/all: 2 stores combined; ") and last.endswith("MB written")
+    assert "stores of train: 2/2 (100 %) store" in said.err and "stores of dev: 2/2 (100 %) store" in said.err
     for part in ("train", "dev"):
         same_frames(FrameStore(folder / "all" / part), FrameStore(folder / "data_store" / part))
     assert not list((folder / "all").rglob("*.bin")) and (folder / "all" / "cmvn_opts").is_file()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykaldist.cli import main
 from pykaldist.decode import arpa as arpa_module
 from pykaldist.decode.arpa import format_lm, grammar
 from pykaldist.errors import UserError
@@ -17,6 +18,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import sort_arcs, trimmed
 from pykaldist.io.fstops import remove_eps_local
 from pykaldist.lm import model as model_module
+from pykaldist.lm import texts
 from pykaldist.lm.arpa import read_ngrams, write_arpa
 from pykaldist.lm.prune import prune
 from pykaldist.lm.smoothing import estimate
@@ -177,6 +179,24 @@ def test_words_without_phones_must_not_make_a_cycle(lang: Path, tmp_path: Path) 
     (tmp_path / "lexicon.txt").write_text("a AH\nb\n")
     with pytest.raises(UserError, match=r"cycle of words without phones \(b\)"):
         format_lm(lang, tmp_path / "lm", tmp_path / "lexicon.txt", tmp_path / "out")
+
+
+@pytest.mark.usefixtures("all_plain_lines")
+def test_the_verbs_say_how_far_they_are_and_what_they_took(lang: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_MB", 10)
+    monkeypatch.setattr(texts, "_BLOCK", 20)
+    (tmp_path / "lm").write_text(ARPA)
+    (lang / "oov.int").write_text("1\n")
+    assert main(["format-lm", str(lang), str(tmp_path / "lm"), str(tmp_path / "lexicon.txt"), str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert f"reading lm: 2/{len(ARPA) // 10} (" in said.err
+    assert "states of G: 7/7 (100 %) n-gram" in said.err and "arcs of G: 7/7 (100 %) n-gram" in said.err
+    assert "arcs; " in said.out and "MB written" in said.out
+    assert main(["build-const-arpa", str(tmp_path / "lm"), str(lang), str(tmp_path / "const")]) == 0
+    said = capsys.readouterr()
+    assert "states of G.carpa: 3/3 (100 %) n-gram" in said.err
+    assert "4 + 3 n-grams; " in said.out and "MB written" in said.out
 
 
 def test_a_model_of_other_words_is_refused(lang: Path, tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_a_store_of_kaldis_lattices(folder: Path, golden: Path, capsys: pytest.C
         np.testing.assert_array_equal(lattices.transition_id, expected[utt].transition_id)
 
 
+@pytest.mark.usefixtures("all_plain_lines")
+def test_it_says_how_far_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pack(folder) == 0
+    assert "packing store: 8/8 (100 %) utt" in capsys.readouterr().err
+
+
 def test_frames_without_their_reference_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MMI leaves them out; two frames of one utterance are given a transition-id of a pdf that is not in its lattice there."""
     assert pack(folder) == 0

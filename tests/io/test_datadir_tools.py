@@ -45,6 +45,19 @@ def test_fixing_makes_it_valid(data: DataDir) -> None:
     assert (data.path / ".backup/text").is_file()
 
 
+@pytest.mark.usefixtures("all_plain_lines")
+def test_the_verbs_say_how_far_they_are_and_what_they_took(data: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate-data-dir", str(data.path)]) == 1  # there are no features
+    assert main(["validate-data-dir", "--no-feats", str(data.path)]) == 0
+    said = capsys.readouterr()
+    assert "checking data: 8/8 (100 %) check" in said.err
+    assert "12 utterances, 3 speakers; " in said.out and "MB written" in said.out
+    assert main(["fix-data-dir", str(data.path)]) == 0
+    said = capsys.readouterr()
+    assert "reading tables of data: 3/3 (100 %) table" in said.err and "writing tables of data: 3/3 (100 %) table" in said.err
+    assert "has 12 utterances; " in said.out and "MB written" in said.out
+
+
 def test_segments_follow_their_recordings(tmp_path: Path) -> None:
     data = write_datadir(tmp_path, {"r1": "r1.wav", "r2": "r2.wav"}, {"a": "x", "b": "x"}, {"a": "s", "b": "s"},
                          {"a": "r1 0 1", "b": "gone 0 1"})

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykaldist.cli import main
 from pykaldist.errors import UserError
-from pykaldist.lm import counts, model
+from pykaldist.lm import counts, model, texts
 from pykaldist.lm.arpa import write_arpa
 from pykaldist.lm.smoothing import FALLBACK_DISCOUNTS, SMOOTHINGS, estimate
 
@@ -143,6 +144,25 @@ def test_arpa_file_holds_the_model(tmp_path: Path, smoothing: str) -> None:
     symbols.write_text("".join(f"{w} {i}\n" for i, w in enumerate(["<eps>", *words, "#0", "<s>", "</s>"])))
     fst = kaldilm.arpa2fst(str(tmp_path / "lm.arpa"), disambig_symbol="#0", read_symbol_table=str(symbols), max_order=3)
     assert len(fst.splitlines()) > len(model.orders[2])
+
+
+@pytest.mark.usefixtures("all_plain_lines")
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_verb_says_how_far_it_is_and_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                      monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    text = "".join(f"u{number} {' '.join(words)}\n" for number, words in enumerate(RICH)).encode()
+    (tmp_path / "text").write_bytes(gzip.compress(text) if packed else text)
+    (tmp_path / "words").write_text("".join(f"{word}\n" for word in sorted({word for words in RICH for word in words})))
+    monkeypatch.setattr(texts, "_MB", 100)
+    monkeypatch.setattr(texts, "_BLOCK", 200)
+    assert main(["train-lm", *(str(tmp_path / name) for name in ("text", "words", "lm"))]) == 0
+    said = capsys.readouterr()
+    size = (tmp_path / "text").stat().st_size // 100
+    assert f"reading text: {size}/{size} (100 %) MB" in said.err and "counting n-grams: 4/4 (100 %) block" in said.err
+    orders = [int(part.split()[0]) for part in said.out.split(" words: ")[1].split(" in ")[0].split(", ")]
+    assert f"estimating probabilities: {sum(orders[1:])}/{sum(orders[1:])} (100 %) n-gram" in said.err
+    assert f"writing n-grams: {sum(orders)}/{sum(orders)} (100 %) n-gram" in said.err and "checking probabilities: 2/2" in said.err
+    assert f"in {tmp_path / 'lm'}; " in said.out and "MB written" in said.out
 
 
 def test_script(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,16 @@ def test_statistics_are_the_objectives_derivative(tmp_path: Path, criterion: Cri
         assert total.value == pytest.approx(objectives_of(made, Mmi(boost=criterion.boost)).statistics(gmm, feats)[2].value)
 
 
+@pytest.mark.usefixtures("all_plain_lines")
+def test_a_pass_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(gmm_sequence, "_CHUNK", 12)
+    made = toy(tmp_path)
+    objectives_of(made, Mmi()).statistics(made[3], made[0].feats)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("MMI of lattices: 2/7 (29 %) utt") and lines[-1].startswith("MMI of lattices: 7/7 (100 %) utt")
+
+
 @pytest.mark.parametrize("criterion", [*CRITERIA, Accuracy(smooth_to_model=False)], ids=[*NAMES, "mpe, smoothed to the reference"])
 def test_objective_and_auxiliary_function_rise(tmp_path: Path, criterion: Criterion) -> None:
     made = toy(tmp_path, utts=30)

@@ -22,6 +22,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
+from pykaldist.progress import Progress, progress
 
 
 @dataclass
@@ -97,7 +98,7 @@ def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_i
     frames = _all_frames(len(feats))
     step = -(-(num_gauss - first_num_gauss) // max(1, num_iters // 2))
     target = first_num_gauss
-    for iteration in range(num_iters):
+    for iteration in progress(range(num_iters), "first training of the UBM", unit="iteration"):
         stats, log_likelihood = engine.accumulate(ubm, feats, frames)
         log(f"first training, iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {len(feats)} frames, {ubm.num_gauss} "
             "Gaussians")
@@ -113,26 +114,31 @@ def _all_frames(count: int) -> AlignedFrames:
 
 
 def train_ubm(ubm: AmDiagGmm, parts: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]], num_iters: int, engine: Engine,
-              log: Callable[[str], None] = print, min_gaussian_weight: float = 1e-5, remove_low_count: bool = True) -> AmDiagGmm:
+              log: Callable[[str], None] = print, min_gaussian_weight: float = 1e-5, remove_low_count: bool = True,
+              num_frames: int = 0) -> AmDiagGmm:
     """Train the mixture on frames, over which `parts` iterates: some of them (n, D) float32 and their weights (n,) at a time.
 
-    Gaussians with too few frames go in the last iteration, unless `remove_low_count` is false.
+    Gaussians with too few frames go in the last iteration, unless `remove_low_count` is false. With `num_frames`, how many `parts` has, the
+    bar says how long it will take.
     """
-    for iteration in range(num_iters):
-        stats, total, log_likelihood = ubm.new_stats(), 0.0, 0.0
-        for feats, weights in parts():
-            rows = np.flatnonzero(weights > 0)
-            if len(rows):
-                frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
-                found, average = engine.accumulate(ubm, feats, frames)
-                stats.add(found)
-                total += frames.total_weight
-                log_likelihood += average * frames.total_weight
-        if not total:
-            raise UserError("no frame has a weight; give a --silence-weight above 0, or look whether the alignment is all silence.")
-        log(f"iteration {iteration}: log-likelihood {log_likelihood / total:.4f} a frame, {total:.0f} frames, {ubm.num_gauss} Gaussians")
-        ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight,
-                          remove_low_count=remove_low_count and iteration == num_iters - 1)
+    with Progress("training the UBM", num_iters * num_frames, "frame") as bar:
+        for iteration in range(num_iters):
+            stats, total, log_likelihood = ubm.new_stats(), 0.0, 0.0
+            for feats, weights in parts():
+                rows = np.flatnonzero(weights > 0)
+                if len(rows):
+                    frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
+                    found, average = engine.accumulate(ubm, feats, frames)
+                    stats.add(found)
+                    total += frames.total_weight
+                    log_likelihood += average * frames.total_weight
+                bar.update(len(feats))
+            if not total:
+                raise UserError("no frame has a weight; give a --silence-weight above 0, or look whether the alignment is all silence.")
+            log(f"iteration {iteration}: log-likelihood {log_likelihood / total:.4f} a frame, {total:.0f} frames, "
+                f"{ubm.num_gauss} Gaussians")
+            ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight,
+                              remove_low_count=remove_low_count and iteration == num_iters - 1)
     return ubm
 
 

@@ -151,7 +151,7 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         ubm = ubm_of_frames(chosen.rows, num_gauss, first, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
         frames = kept.array()
         ubm = train_ubm(ubm, lambda: ((part, np.ones(len(part))) for part, in in_parts(slices(len(frames), _BLOCK), frames)),
-                        options.num_iters, engine, log, options.min_gaussian_weight, options.remove_low_count_gaussians)
+                        options.num_iters, engine, log, options.min_gaussian_weight, options.remove_low_count_gaussians, len(frames))
         write_ubm(exp / "final.dubm", ubm)
     return f"{ubm.num_gauss} Gaussians of dimension {ubm.dim} from {len(frames)} frames"
 

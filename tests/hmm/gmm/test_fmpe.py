@@ -15,7 +15,7 @@ from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.indirect import following, stats_derivative
-from pykaldist.hmm.gmm.ubm import initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, weights_of_tids, write_ubm
+from pykaldist.hmm.gmm.ubm import initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, ubm_of_frames, weights_of_tids, write_ubm
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import monophone_tree
@@ -181,6 +181,17 @@ def test_a_ubm_merges_what_costs_least() -> None:
     np.testing.assert_allclose(np.sort(made.weights), np.sort(expected_weights), rtol=1e-5)
     with pytest.raises(UserError, match="the system has 9 Gaussians; a UBM of 10 cannot"):
         initial_ubm(several, np.ones(3), 10, 2000)
+
+
+@pytest.mark.usefixtures("all_plain_lines")
+def test_the_training_of_a_ubm_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(8)
+    feats = rng.normal(size=(100, 2)).astype(np.float32)
+    ubm = ubm_of_frames(feats, 2, 1, 3, 1e-5, Engine(), rng)
+    train_ubm(ubm, lambda: [(feats[:60], np.ones(60)), (feats[60:], np.ones(40))], 2, Engine(), num_frames=100)
+    said = capsys.readouterr().err
+    assert "first training of the UBM: 3/3 (100 %) iteration" in said
+    assert "training the UBM: 60/200 (30 %) frame" in said and "training the UBM: 200/200 (100 %) frame" in said
 
 
 def test_a_ubm_is_trained_on_the_frames_that_count(tmp_path: Path) -> None:
