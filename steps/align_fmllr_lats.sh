@@ -6,7 +6,7 @@ usage() {
 Usage: steps/align_fmllr_lats.sh [options] <data-dir> <lang-dir> <src-dir> <lat-dir>
  e.g.: steps/align_fmllr_lats.sh --nj 4 --cmd "\$train_cmd" data/train data/lang exp/tri3 exp/tri3_lats
 Writes lat.*.gz, the transforms trans.*, the alignments ali.*.gz, and copies of the models and their tree, to <lat-dir>. Chain training makes
-its numerators of the lattices (steps/nnet3/chain/train.py --lat-dir).
+its numerators of the lattices (steps/nnet3/chain/train.py --lat-dir). Graphs are not kept: fsts.*.gz are empty, for recipes that remove them.
 Options:
   --nj <n>                  # jobs, no more than utterances (4)
   --cmd <command>           # how to run them (run.pl)
@@ -40,5 +40,7 @@ if [ "$stage" -le 2 ]; then
     --fmllr-update-type="$fmllr_update_type" --acoustic-scale="$acoustic_scale" $scale_opts "$@" || exit 1
   grep '^WARNING:' "$dir/log/align.log" | sed "s/^/align_fmllr_lats.sh: /" >&2
 fi
+rm -f "$dir"/fsts.*.gz || exit 1
+for ((job = 1; job <= nj; job++)); do gzip -c < /dev/null > "$dir/fsts.$job.gz" || exit 1; done
 align_transcripts lattices --transform-dir "$dir" --beam="$final_beam" --max-active="$max_active" --boost-silence="$boost_silence" \
   --acoustic-scale="$acoustic_scale" --alignments "$(of_lattices "$generate_ali_from_lats")" $scale_opts
