@@ -141,6 +141,8 @@ def test_cuda_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version:
     (tmp_path / "version.py").write_text(f"__version__ = '2'\n{version}\nhip = 'x'\n")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
     assert main(["cuda-compiled"]) == status
+    monkeypatch.setenv("PYKALDIST_CUDA_COMPILED", "true")
+    assert main(["cuda-compiled"]) == 0
 
 
 def test_cuda_compiled_agrees_with_torch() -> None:
