@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     endpointing = endpointing_from(args, conf.silence_phones) if args.do_endpointing else None
     model = folder / f"{args.iter}.mdl"
     recogniser = Recogniser(folder, args.graph_dir, Extractor(conf.features), from_args(DecoderOptions, args), endpointing, model=model,
-                            ivectors=conf.ivectors)
+                            ivectors=conf.ivectors, cmvn=conf.cmvn)
     chunk = args.frames_per_chunk * conf.features.samples_per_shift if args.online else ONE_PIECE
     decoder = FirstUtterance(recogniser, chunk)
     data = DataDir(args.data)
@@ -70,6 +70,7 @@ def _audio(data: DataDir, utts: list[str], rate: int, decoder: FirstUtterance, p
     for utt, samples in read_utterances(data, utts, rate):
         if isinstance(samples, AudioError):
             raise samples
-        if decoder.ivectors is not None and (per_utt or data.utt2spk[utt] != speaker):
-            speaker, decoder.speaker = data.utt2spk[utt], decoder.ivectors.new_speaker()
+        if per_utt or data.utt2spk[utt] != speaker:
+            speaker = data.utt2spk[utt]
+            decoder.new_speaker()
         yield utt, samples

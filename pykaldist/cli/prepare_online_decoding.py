@@ -20,12 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feature-type", default="mfcc", choices=[*KINDS], help="features (default: mfcc)")
     parser.add_argument("--feats-config", type=Path, default=Path("conf/mfcc.conf"), help="their options (default: conf/mfcc.conf)")
     parser.add_argument("--iter", default="final", help="the model is ITER.mdl (default: final)")
+    parser.add_argument("--online-cmvn-config", type=Path, default=Path("conf/online_cmvn.conf"),
+                        help="options of online CMVN, for a network that takes it (default: conf/online_cmvn.conf)")
     add_options(parser, OnlineOptions, skip=("num_cg_iters",))
     add_options(parser, PosteriorOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    options = PrepareOptions(args.feature_type, args.feats_config, args.iter, from_args(OnlineOptions, args),
-                             from_args(PosteriorOptions, args))
+    options = PrepareOptions(args.feature_type, args.feats_config, args.iter, args.online_cmvn_config,
+                             from_args(OnlineOptions, args), from_args(PosteriorOptions, args))
     prepare_online_dir(args.lang, args.extractor, args.model_dir, args.target, options)
     print(f"{args.target}/conf/online.conf: {args.model_dir}, {args.extractor or 'no'} i-vectors")

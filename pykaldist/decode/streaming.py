@@ -23,6 +23,7 @@ from pykaldist.decode.paths import best_path
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
+from pykaldist.feats.pipeline import FeaturePipeline, OnlineCmvn
 from pykaldist.feats.stream import FeatureStream
 from pykaldist.hmm.ivector.online import OnlineExtractor, SpeakerState
 from pykaldist.hmm.ivector.stream import IvectorStream
@@ -62,16 +63,17 @@ class Heard:
 
 
 class Recogniser:
-    """A chain model, or another nnet3 network on features as they are, with its graph.
+    """A chain model, or another nnet3 network on features as they are or with online CMVN, with its graph.
 
     It recognises one recording at a time, more where each has a decoder of its own (`LatticeDecoder.another`). `ivectors` extracts those
     of a network that takes i-vectors, `mean_data` is the training data of one that takes features less each speaker's mean, `model` a file
-    in place of the directory's final.mdl. Raises UserError where the parts do not fit.
+    in place of the directory's final.mdl, `cmvn` online CMVN in place of what the directory says. Raises UserError where the parts do not
+    fit.
     """
 
     def __init__(self, model_dir: Path, graph_dir: Path, extractor: Extractor, decoding: DecoderOptions, endpointing: Endpointing | None,
                  mean_data: Path | None = None, model: Path | None = None, device: str = "cpu",
-                 ivectors: OnlineExtractor | None = None) -> None:
+                 ivectors: OnlineExtractor | None = None, cmvn: OnlineCmvn | None = None) -> None:
         import torch
 
         from pykaldist.nnet.nnet3.model import Nnet3Model, is_nnet3_model
@@ -84,7 +86,9 @@ class Recogniser:
         check_graph(graph_dir, path)
         found = Nnet3Model.read(path)
         subsampling = read_subsampling(model_dir)
-        self.forward = Nnet3Forward(for_plain_features(model_dir, found.nnet, mean_data), device, subsampling=subsampling)
+        self.cmvn = cmvn or FeaturePipeline.from_dir(model_dir, nnet3=True).online
+        nnet = for_plain_features(model_dir, found.nnet, mean_data, online_cmvn=True)
+        self.forward = Nnet3Forward(nnet, device, subsampling=subsampling)
         self._check_ivectors(path, ivectors)
         self.ivectors = ivectors
         self.extractor = extractor
@@ -115,15 +119,18 @@ class Recognition:
     """One recording on its way through a recogniser: `accept` takes the next samples, `finish` ends it; both give what is new.
 
     That is each utterance that ended, and last what is known of the one that goes on, if any of it is searched. `speaker` is what earlier
-    recordings told of the speaker for i-vectors; it goes on to the next. With `decoder`, others may be on their way, in other threads.
+    recordings told of the speaker for i-vectors, `cmvn_stats` for online CMVN; both go on to the next. With `decoder`, others may be on
+    their way, in other threads.
     """
 
-    def __init__(self, recogniser: Recogniser, speaker: SpeakerState | None = None, decoder: LatticeDecoder | None = None) -> None:
+    def __init__(self, recogniser: Recogniser, speaker: SpeakerState | None = None, decoder: LatticeDecoder | None = None,
+                 cmvn_stats: np.ndarray | None = None) -> None:
         from pykaldist.nnet.nnet3.stream import Nnet3Stream
 
         self._recogniser, self._decoder = recogniser, decoder or recogniser.decoder
         extractor = recogniser.extractor if decoder is None else Extractor(recogniser.extractor.options)  # which has buffers
         self._features, self._network = FeatureStream(extractor), Nnet3Stream(recogniser.forward)
+        self._cmvn = None if recogniser.cmvn is None else recogniser.cmvn.stream(cmvn_stats)
         self._ivectors: IvectorStream | None = None
         if recogniser.ivectors is not None:
             self._ivectors = IvectorStream(recogniser.ivectors, speaker or recogniser.ivectors.new_speaker())
@@ -136,7 +143,13 @@ class Recognition:
         if not np.isfinite(feats).all():
             raise UserError("the audio gives features that are not finite; look at it.")
         others = {} if self._ivectors is None else {"ivector": self._ivectors.accept(feats)}
-        return self._advance(self._network.accept(feats, **others))
+        normalised = feats if self._cmvn is None else self._cmvn.accept(feats)
+        return self._advance(self._network.accept(normalised, **others))
+
+    @property
+    def cmvn_stats(self) -> np.ndarray | None:
+        """What is known of the speaker for online CMVN, this recording included."""
+        return None if self._cmvn is None else self._cmvn.heard
 
     def finish(self) -> list[Heard]:
         """End the recording: what is left of it."""
@@ -183,14 +196,23 @@ class FirstUtterance:
     def __init__(self, recogniser: Recogniser, chunk: int) -> None:
         self._recogniser, self._chunk = recogniser, chunk
         self.options, self.ivectors = recogniser.decoder.options, recogniser.ivectors
-        self.speaker: SpeakerState | None = None  # that of the next recording
+        self._speaker: SpeakerState | None = None  # that of the next recording
+        self._cmvn_stats: np.ndarray | None = None
+        self._told = False  # whether `new_speaker` says whose the recordings are; else each is another's
+
+    def new_speaker(self) -> None:
+        """The next recording is another speaker's."""
+        self._speaker = None if self.ivectors is None else self.ivectors.new_speaker()
+        self._cmvn_stats, self._told = None, True
 
     def decode(self, samples: np.ndarray) -> Lattice | None:
         """Decode a recording; None where no path survives the beam."""
-        recognition = Recognition(self._recogniser, self.speaker)
+        recognition = Recognition(self._recogniser, self._speaker, cmvn_stats=self._cmvn_stats)
         pieces = (samples[start:start + self._chunk] for start in range(0, len(samples), self._chunk))
         first = next((heard.lattice for piece in pieces for heard in recognition.accept(piece) if heard.lattice is not None), None)
         rest = recognition.finish()
+        if self._told:
+            self._cmvn_stats = recognition.cmvn_stats
         return rest[-1].lattice if first is None and rest else first
 
 

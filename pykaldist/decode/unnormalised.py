@@ -12,22 +12,26 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.cmvn import CmvnOptions
+from pykaldist.feats.pipeline import FeaturePipeline, stats_of_all
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.config import Descriptor, parse_node
 from pykaldist.nnet.nnet3.model import Nnet3
 
 
-def for_plain_features(model_dir: Path, nnet: Nnet3, mean_data: Path | None) -> Nnet3:
+def for_plain_features(model_dir: Path, nnet: Nnet3, mean_data: Path | None, online_cmvn: bool = False) -> Nnet3:
     """Make of the network of `model_dir` one that takes features as they are; `mean_data` is the training data of one that does not.
 
-    Raises UserError where the network takes features that cannot be made so.
+    `online_cmvn`: who asks makes online CMVN where the network takes it. Raises UserError where the network takes features that cannot be
+    made so.
     """
     pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
     cmvn = pipeline.cmvn
-    if pipeline.online is not None:
-        raise UserError(f"{model_dir}/online_cmvn: features with online CMVN are not made of audio as it comes here; train a network with "
+    if pipeline.online is not None and online_cmvn:
+        cmvn = CmvnOptions(norm_means=False)
+    elif pipeline.online is not None:
+        raise UserError(f"{model_dir}/online_cmvn: the recogniser that this is for makes no online CMVN; train a network with "
                         "--feat.cmvn-opts='--norm-means=false --norm-vars=false'.")
     if pipeline.lda is not None or pipeline.deltas.delta_order or cmvn.norm_vars or cmvn.sliding:
         raise UserError(f"{model_dir} takes features with deltas, final.mat, variance or sliding normalisation, none of which is made of "
@@ -72,10 +76,5 @@ def _renamed(descriptor: Descriptor, node: str, by: str) -> Descriptor:
 
 def mean_of(data: DataDir) -> np.ndarray:
     """The mean of all frames of a data directory, from its speakers' CMVN statistics."""
-    cmvn = data.cmvn
-    missing = [speaker for speaker in data.spk2utt if speaker not in cmvn]
-    if missing or not data.spk2utt:
-        raise UserError(f"{data.path}/cmvn.scp has no statistics of {missing[0] if missing else 'any speaker'}; run "
-                        f"steps/compute_cmvn_stats.sh {data.path} again.")
-    first = np.stack([cmvn[speaker][0] for speaker in data.spk2utt]).sum(0, dtype=np.float64)
+    first = stats_of_all(data)[0]
     return first[:-1] / first[-1]

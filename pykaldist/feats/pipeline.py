@@ -31,6 +31,14 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.usage import heard
 
+ONLINE_CMVN, GLOBAL_STATS = "online_cmvn", "global_cmvn.stats"
+
+
+def named_conf(cmvn_opts: str) -> str:
+    """The file of options that options of online CMVN name ("": none)."""
+    words = cmvn_opts.replace("--config ", "--config=").split()
+    return next((word.partition("=")[2] for word in words if word.startswith("--config=")), "")
+
 
 class OnlineCmvn:
     """CMVN by what was heard until each frame, over the utterances of a speaker in the order of spk2utt.
@@ -45,14 +53,26 @@ class OnlineCmvn:
     @classmethod
     def from_dir(cls, path: Path) -> OnlineCmvn:
         """Read `cmvn_opts` and `global_cmvn.stats` of a network's directory."""
-        conf, stats = path / "cmvn_opts", path / "global_cmvn.stats"
+        conf, stats = path / "cmvn_opts", path / GLOBAL_STATS
         if not stats.is_file():
             raise UserError(f"{stats} does not exist, which online CMVN needs; copy it from where the network was trained (cp "
                             f"MODEL/{stats.name} {path}).")
         text = conf.read_text(encoding="utf-8") if conf.is_file() else ""
-        named = [word.partition("=")[2] for word in text.replace("--config ", "--config=").split() if word.startswith("--config=")]
-        options = read_conf(OnlineCmvnOptions, named[0]) if named else parse_conf(OnlineCmvnOptions, text, str(conf))
+        named = named_conf(text)
+        options = read_conf(OnlineCmvnOptions, named) if named else parse_conf(OnlineCmvnOptions, text, str(conf))
         return cls(options, read_matrix(stats).astype(np.float64))
+
+    @classmethod
+    def from_files(cls, conf: Path, stats: Path) -> OnlineCmvn:
+        """Read a file of options and one of global statistics."""
+        for path in (conf, stats):
+            if not path.is_file():
+                raise UserError(f"{path} does not exist; {MADE}.")
+        return cls(read_conf(OnlineCmvnOptions, conf), read_matrix(stats).astype(np.float64))
+
+    def stream(self, speaker: np.ndarray | None = None) -> OnlineCmvnStream:
+        """Begin an utterance that still comes; `speaker` are the statistics of the speaker's earlier ones."""
+        return OnlineCmvnStream(self._options, self._global_stats, speaker)
 
     def apply(self, x: np.ndarray, data: DataDir, utt: str) -> np.ndarray:
         """Normalise the stored features `x` of an utterance."""
@@ -73,6 +93,35 @@ class OnlineCmvn:
                 self._heard[key] = own if total is None else total + own
             total = self._heard[key]
         return total
+
+
+class OnlineCmvnStream:
+    """An utterance that is normalised as it comes. `heard` are the speaker's statistics with what came of it (None: nothing yet)."""
+
+    def __init__(self, options: OnlineCmvnOptions, global_stats: np.ndarray, speaker: np.ndarray | None) -> None:
+        self._options, self._global_stats, self._speaker, self.heard = options, global_stats, speaker, speaker
+        self._window: np.ndarray | None = None  # the last frames, as many as the window of the next one may have
+
+    def accept(self, x: np.ndarray) -> np.ndarray:
+        """Normalise the next frames (T x D)."""
+        if not len(x):
+            return x
+        own = cmvn_stats([x])
+        self.heard = own if self.heard is None else self.heard + own
+        before = 0 if self._window is None else len(self._window)
+        seen = x if self._window is None else np.concatenate([self._window, x])
+        self._window = seen[-self._options.cmn_window :]  # from where it is full on, a frame's place in the utterance has no effect
+        return online_cmvn(seen, self._global_stats, self._options, self._speaker)[before:]
+
+
+def stats_of_all(data: DataDir) -> np.ndarray:
+    """The sum of the CMVN statistics of a data directory's speakers; raises UserError where one has none."""
+    cmvn = data.cmvn if data.has("cmvn.scp") else {}
+    missing = [speaker for speaker in data.spk2utt if speaker not in cmvn]
+    if missing or not data.spk2utt:
+        raise UserError(f"{data.path}/cmvn.scp has no statistics of {missing[0] if missing else 'any speaker'}; run "
+                        f"steps/compute_cmvn_stats.sh {data.path} again.")
+    return np.stack([cmvn[speaker] for speaker in data.spk2utt]).sum(0, dtype=np.float64)
 
 
 @dataclass
@@ -110,7 +159,7 @@ class FeaturePipeline:
         kaldi_nnet = nnet3 or ((path / "final.nnet").is_file() and not (path / "final.pt").is_file())
         if kaldi_nnet and (path / "online_cmvn_opts").is_file():  # nnet1's
             raise UserError(f"{path}/online_cmvn_opts: CMVN of what was heard so far is not made for nnet1; take a network without.")
-        online = OnlineCmvn.from_dir(path) if nnet3 and (path / "online_cmvn").is_file() else None
+        online = OnlineCmvn.from_dir(path) if nnet3 and (path / ONLINE_CMVN).is_file() else None
         of_speakers = CmvnOptions(norm_means=not kaldi_nnet)
         return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() and online is None else of_speakers,
                    read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0),

@@ -41,7 +41,8 @@ FRAMES = 200  # of random features, on which a model is tried
 SPREAD = 8.0  # of random MFCCs
 TOLERANCE = 1e-3  # of an output, a log-likelihood
 INT8_TOLERANCE = 0.1  # mean difference of an output with 8-bit integers, over the mean of its size
-SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts", "frame_subsampling_factor", "ali_train_pdf.counts")
+SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts", "frame_subsampling_factor", "ali_train_pdf.counts",
+                "online_cmvn", "global_cmvn.stats")
 
 
 @dataclass

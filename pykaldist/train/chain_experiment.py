@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import IVECTORS, UserError
+from pykaldist.feats.pipeline import GLOBAL_STATS, ONLINE_CMVN
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.chunks import ChunkSampler
 from pykaldist.frames.minibatch_rule import MinibatchRule
@@ -52,7 +53,7 @@ class ChainExperiment(Nnet3Experiment):
     """One run of chain training in `exp` on the folder `store`: this process's part of it."""
 
     name, level, script, transitions_file = "chain", "utterance", "steps/nnet3/chain/train.py", TRANSITIONS
-    system_files = ("tree", DEN, "phones.txt", "cmvn_opts")
+    system_files = ("tree", DEN, "phones.txt", "cmvn_opts", ONLINE_CMVN, GLOBAL_STATS)
 
     def __init__(self, store: Path, exp: Path, choices: Nnet3Choices) -> None:
         super().__init__(store, exp, choices)

@@ -43,18 +43,20 @@ class ChainForm:
     notes: list[str] = field(default_factory=list)
 
 
-def _egs_options(text: str, form_notes: list[str]) -> int:
-    """Read --egs.opts; returns the number of utterances to hold out (0: as many as by default)."""
+def _egs_options(text: str, form_notes: list[str]) -> tuple[int, bool]:
+    """Read --egs.opts; returns the number of utterances to hold out (0: as many as by default), and whether CMVN is online."""
     given = embedded("--egs.opts", text)
     given.refuse("frames_overlap_per_eg", "chunks overlap only where an utterance needs it; leave it at 0.", ("", "0"))
-    given.refuse("online_cmvn", "CMVN of what was heard so far is not made here.", ("", "false"))
+    online_cmvn = given.take("online_cmvn", "false")
+    if online_cmvn not in ("true", "false"):
+        raise UserError(f"--egs.opts: --online-cmvn {online_cmvn}: expected true or false.")
     if given.take("constrained") == "false":
         form_notes.append("--egs.opts --constrained false: numerators keep the times of the alignment, within the tolerances")
     for name in ("generate_egs_scp", "max_shuffle_jobs_run", "num_train_egs_combine", "num_valid_egs_combine"):
         given.take(name)
     held_out = given.number("num_utts_subset", "0")
     given.done()
-    return held_out
+    return held_out, online_cmvn == "true"
 
 
 def _phone_lm(text: str) -> PhoneLmOptions:
@@ -92,12 +94,13 @@ def read_chain_form(words: Sequence[str], script: str = TRAIN) -> ChainForm:
 
 def _preparation(given: Words, notes: list[str]) -> PreparationOptions:
     """The options of the preparation of the data."""
+    cv_utts, online_cmvn = _egs_options(given.take("egs.opts"), notes)
     return PreparationOptions(
         left_tolerance=given.number("chain.left_tolerance", "5"), right_tolerance=given.number("chain.right_tolerance", "5"),
         frame_subsampling_factor=given.number("chain.frame_subsampling_factor", "3"), chunk_width=given.take("egs.chunk_width", "20"),
         cmvn_opts=given.take("feat.cmvn_opts", "--norm-means=false --norm-vars=false"),
         alignment_subsampling_factor=given.number("chain.alignment_subsampling_factor", "3"),
-        cv_utts=_egs_options(given.take("egs.opts"), notes), online_ivector_dir=given.take("feat.online_ivector_dir"),
+        cv_utts=cv_utts, online_cmvn=online_cmvn, online_ivector_dir=given.take("feat.online_ivector_dir"),
         srand=given.number("trainer.srand", "0"))
 
 

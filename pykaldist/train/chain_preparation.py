@@ -4,6 +4,7 @@
     <exp>/store/train, dev                    features, packed (`frames/store.py`)
     <exp>/store/train_chunks, dev_chunks      their chunks with numerators (`frames/chunk_store.py`)
     <exp>/final.ie.id                         which extractor the i-vectors are of, where the network takes some
+    <exp>/online_cmvn, global_cmvn.stats      where the network takes features with online CMVN
     <exp>/configs/lda.mat                     where <exp>/configs/init.config asks for it (`input_transform.py`)
     <exp>/0.raw                               the network before training, made of <exp>/configs/final.config
     <exp>/store/prepared.json                 of which inputs and with which options; written last
@@ -25,8 +26,9 @@ import numpy as np
 import torch
 
 from pykaldist.errors import MADE, UserError
+from pykaldist.feats.deltas import DeltaOptions
 from pykaldist.feats.ivector_dir import EXTRACTOR_ID, IvectorDir
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import GLOBAL_STATS, ONLINE_CMVN, FeaturePipeline, OnlineCmvn, named_conf, stats_of_all
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.holdout import HELD_OUT, HELD_OUT_PERCENT, held_out_percent, hold_out
 from pykaldist.frames.store import FrameStore, Unlabelled, pack
@@ -36,9 +38,10 @@ from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
 from pykaldist.hmm.chain.supervision import Normalizer, PhoneLattice
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree, write_model
 from pykaldist.io import provenance
-from pykaldist.io.atomic import copy_file, write_text
+from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
+from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.scratch import StoredValues
 from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.options import option
@@ -65,6 +68,7 @@ class PreparationOptions(ChunkOptions):
     """How the data of chain training is made."""
 
     cmvn_opts: str = option("--norm-means=false --norm-vars=false", "CMVN as a string of options")
+    online_cmvn: bool = option(False, "CMVN by what was heard of the speaker until each frame")
     alignment_subsampling_factor: int = option(3, "frames of the alignment to an output frame, where it is not the tree directory's")
     cv_utts: int = option(0, f"utterances held out, about; 0: {HELD_OUT_PERCENT} %, at most {HELD_OUT}")
     online_ivector_dir: str = option("", "directory of online i-vectors (none)")
@@ -108,6 +112,8 @@ class Preparation:
         configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file() and path.name not in made)
         files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
                  *self._sources(), *configs]
+        if self.options.online_cmvn and (conf := named_conf(self.options.cmvn_opts)):
+            files.append(Path(conf))
         if self.ivectors is not None:
             files += [self.ivectors.path / "ivector_online.scp", *provenance.of_archives(self.ivectors.archives())]
         return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
@@ -126,11 +132,11 @@ class Preparation:
         tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
         system = System(tree, model, self.options)
         den, normalization = self._graphs(system)
+        self._describe_cmvn()
         for folder in (self.exp, self.store):
             copy_file(self.tree_dir / "tree", folder / "tree")
             write_model(folder / TRANSITIONS, model)
             den.write(folder / DEN)
-            write_text(folder / "cmvn_opts", f"{self.options.cmvn_opts}\n")
             if (self.tree_dir / "phones.txt").is_file():
                 copy_file(self.tree_dir / "phones.txt", folder / "phones.txt")
         (self.exp / EXTRACTOR_ID).unlink(missing_ok=True)
@@ -147,6 +153,17 @@ class Preparation:
                 print(f"WARNING: {len(manifest.skipped)} utterances or chunks of {name} are left out, such as {first}: "
                       f"{manifest.skipped[first]}; {self.store / f'{name}_chunks/manifest.json'} lists them")
         self._network(model.num_pdfs)
+
+    def _describe_cmvn(self) -> None:
+        """Write the files by which decoding and `_pack` know the network's CMVN; statistics of all data fill up those of a speaker."""
+        for folder in (self.exp, self.store):
+            write_text(folder / "cmvn_opts", f"{self.options.cmvn_opts}\n")
+            if not self.options.online_cmvn:
+                (folder / ONLINE_CMVN).unlink(missing_ok=True)
+                continue
+            with atomic_open(folder / GLOBAL_STATS, "wb") as stream:
+                KaldiWriter(stream, binary=False).matrix(stats_of_all(self.data))
+            write_text(folder / ONLINE_CMVN, "")
 
     def _maker(self, system: System, normalizer: Normalizer) -> Callable[[FrameStore], ChunkMaker]:
         """What makes the chunks of a store."""
@@ -191,7 +208,10 @@ class Preparation:
 
     def _pack(self, name: str, utts: list[str], num_pdfs: int) -> FrameStore:
         """Pack the features of utterances."""
-        pipeline = FeaturePipeline.from_options(self.options.cmvn_opts, NO_DELTAS)
+        if self.options.online_cmvn:
+            pipeline = FeaturePipeline(deltas=DeltaOptions(0), online=OnlineCmvn.from_dir(self.exp))
+        else:
+            pipeline = FeaturePipeline.from_options(self.options.cmvn_opts, NO_DELTAS)
         source = Unlabelled(lambda utt: pipeline.apply(self.data, utt), None, num_pdfs)
         pack(progress(utts, f"packing {name}", unit="utt"), source.features, source.pdfs, num_pdfs, self.store / name,
              self.options.store_dtype, {"data": str(self.data.path), "cmvn_opts": self.options.cmvn_opts})

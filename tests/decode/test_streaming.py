@@ -21,9 +21,11 @@ from pykaldist.decode.chunks import ChunkOptions, Nnet3Options
 from pykaldist.decode.decoder import BestPath, DecoderOptions, LatticeDecoder
 from pykaldist.decode.endpoint import RULES, Endpointing, add_endpoint_options, endpointing_from
 from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.online_dir import PrepareOptions, prepare_online_dir, read_online_conf
 from pykaldist.decode.paths import best_path
-from pykaldist.decode.streaming import Heard, Recogniser, Recognition
+from pykaldist.decode.streaming import FirstUtterance, Heard, Recogniser, Recognition
 from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.feats.stream import FeatureStream
 from pykaldist.hmm.ivector.online import OnlineOptions
@@ -33,6 +35,7 @@ from pykaldist.io.audio import read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
+from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.nnet.nnet3.model import Nnet3Model
@@ -265,6 +268,42 @@ def test_i_vectors_come_with_the_audio(system: Path, extractor: Extractor, sampl
         Recogniser(folder, folder / "graph", extractor, DECODING, None)
     with pytest.raises(UserError, match="takes no i-vectors, and there are i-vectors of 3 dimensions"):
         Recogniser(system, system / "graph", extractor, DECODING, None, ivectors=found)
+
+
+def test_online_cmvn_comes_with_the_audio(system: Path, extractor: Extractor, samples: np.ndarray, golden: Path, tmp_path: Path) -> None:
+    """A directory for online decoding has all of it; the words of pieces are those of the whole, and recordings of a speaker go on."""
+    folder, target, lang = tmp_path / "tdnn", tmp_path / "online", golden / "an4_kaldi/lang"
+    shutil.copytree(system, folder, ignore=shutil.ignore_patterns("decode", "looped"))
+    shutil.copyfile(golden / "chain_an4/decode/tree", folder / "tree")
+    feats = extractor.extract([("", samples)])[0]
+    shift = feats.mean(0)
+    with open(folder / "global_cmvn.stats", "wb") as stream:
+        KaldiWriter(stream, binary=False).matrix(cmvn_stats([feats - shift]))
+    (folder / "online_cmvn").touch()
+    (folder / "cmvn_opts").write_text("--config=conf/online_cmvn.conf\n")
+    (tmp_path / "online.conf").write_text("--global-frames=50\n--speaker-frames=300\n")
+    options = PrepareOptions("mfcc", golden / "chain_an4/mfcc_hires.conf", online_cmvn_config=tmp_path / "absent")
+    with pytest.raises(UserError, match="absent does not exist"):
+        prepare_online_dir(lang, None, folder, target, options)
+    options.online_cmvn_config = tmp_path / "online.conf"
+    prepare_online_dir(lang, None, folder, target, options)
+    conf = read_online_conf(target / "conf/online.conf")
+    assert conf.cmvn is not None
+    for cmvn in (conf.cmvn, None):  # said by the caller, or by the directory
+        own = Recogniser(target, system / "graph", extractor, DECODING, None, cmvn=cmvn)
+        pieces, whole = (heard_of(own, samples, chunk)[-1] for chunk in (1600, len(samples)))
+        assert pieces.words == whole.words and pieces.lattice is not None and whole.lattice is not None
+        assert best_path(pieces.lattice, 1.0).acoustic == pytest.approx(best_path(whole.lattice, 1.0).acoustic, rel=1e-3)
+    decoder = FirstUtterance(own, 1600)
+    decoder.new_speaker()
+    costs = []
+    for new in (False, False, True):
+        if new:
+            decoder.new_speaker()
+        lattice = decoder.decode(samples)
+        assert lattice is not None
+        costs.append(best_path(lattice, 1.0).acoustic)
+    assert costs[0] == pytest.approx(costs[2], rel=1e-6) and abs(costs[0] - costs[1]) > 0.1
 
 
 def test_what_does_not_fit_is_refused(system: Path, extractor: Extractor, golden: Path) -> None:

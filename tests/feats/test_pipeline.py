@@ -10,7 +10,7 @@ import pytest
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import CmvnOptions, OnlineCmvnOptions, apply_cmvn, cmvn_stats, online_cmvn
 from pykaldist.feats.deltas import add_deltas
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, OnlineCmvn
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.tables import MatrixWriter
@@ -90,6 +90,26 @@ def test_online_cmvn_goes_on_over_a_speakers_utterances(data: DataDir, tmp_path:
     pipeline, earlier = FeaturePipeline.from_dir(tmp_path, nnet3=True), {"a-2": cmvn_stats([data.feats["a-1"]])}
     for utt in order:
         np.testing.assert_allclose(pipeline.apply(data, utt), online_cmvn(data.feats[utt], stats, options, earlier.get(utt)), atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [9, 600])
+def test_online_cmvn_of_pieces_is_that_of_the_whole(tmp_path: Path, window: int) -> None:
+    options = OnlineCmvnOptions(window, speaker_frames=7, global_frames=3)
+    (tmp_path / "online.conf").write_text(f"--cmn-window={window}\n--speaker-frames=7\n--global-frames=3\n")
+    rng = np.random.default_rng(1)
+    x, first, everything = (rng.normal(size=(count, 4)).astype(np.float32) for count in (40, 5, 90))
+    with pytest.raises(UserError, match=r"stats does not exist"):
+        OnlineCmvn.from_files(tmp_path / "online.conf", tmp_path / "stats")
+    with open(tmp_path / "stats", "wb") as stream:
+        KaldiWriter(stream, binary=False).matrix(cmvn_stats([everything]))
+    speaker = None
+    for utt in (first, x):
+        pieces = OnlineCmvn.from_files(tmp_path / "online.conf", tmp_path / "stats").stream(speaker)
+        found = np.concatenate([pieces.accept(piece) for piece in np.split(utt, [1, 4, 4, 15])])
+        np.testing.assert_allclose(found, online_cmvn(utt, cmvn_stats([everything]), options, speaker), atol=1e-5)
+        speaker = pieces.heard
+    assert speaker is not None
+    np.testing.assert_allclose(speaker, cmvn_stats([first, x]))
 
 
 @pytest.mark.parametrize(("cmvn", "delta", "files"), [

@@ -19,9 +19,12 @@ from stopping import Interrupted, stop_at
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import cmvn_stats
+from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
+from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive, write_int_vectors
 from pykaldist.nnet.nnet3.model import Nnet3Model
@@ -143,6 +146,25 @@ def test_what_ivectors_are_of_is_kept(prepared, tmp_path):
         expected = [first + list(frames).index(store.utts[utt]) for utt in chunks.utt]
         assert (chunks.ivectors(np.arange(len(chunks.utt))) == np.array(expected)[:, None]).all()
     assert prepare(folder) and not (folder / "exp/final.ie.id").exists()
+
+
+def test_features_with_online_cmvn(prepared, tmp_path):
+    """Training sees what decoding will see, and another config is noticed."""
+    folder, conf = tmp_path / "chain", tmp_path / "online.conf"
+    shutil.copytree(prepared, folder, ignore=shutil.ignore_patterns("store"))
+    with MatrixWriter(folder / "data/cmvn.ark", folder / "data/cmvn.scp") as writer:
+        for utt, x in MatrixReader(folder / "data/feats.scp").items():
+            writer.write(utt, cmvn_stats([x]))
+    for text in ("", "--norm-vars=true\n"):
+        conf.write_text(text)
+        how = {"cmvn_opts": f"--config={conf}", "online_cmvn": True}
+        assert prepare(folder, **how) and not prepare(folder, **how)
+        data, store = DataDir(folder / "data"), FrameStore(folder / "exp/store/train")
+        decoding = FeaturePipeline.from_dir(folder / "exp", nnet3=True)
+        assert decoding.online is not None
+        for utt, begin, end in zip(store.utts, store.offsets[:-1], store.offsets[1:], strict=True):
+            np.testing.assert_allclose(store.feats[begin:end], decoding.apply(data, utt), atol=1e-4)
+    assert prepare(folder) and not (folder / "exp/online_cmvn").exists()
 
 
 def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):

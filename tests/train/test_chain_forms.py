@@ -45,6 +45,12 @@ def test_a_recipes_call_in_our_words():
     assert any("constrained" in note for note in found.notes) and any("exp/lats" in note for note in found.notes)
 
 
+def test_cmvn_of_what_was_heard_so_far():
+    found = form("--egs.opts '--frames-overlap-per-eg 0 --online-cmvn true' --feat.cmvn-opts=--config=conf/online_cmvn.conf").preparation
+    assert found.online_cmvn and found.cmvn_opts == "--config=conf/online_cmvn.conf"
+    assert not form("--egs.opts '--online-cmvn false'").preparation.online_cmvn
+
+
 def test_options_of_the_trainer_go_before_kaldis():
     found = form(AN4, "--ngpu", "16", "--strategy", "bmuf", "--block-momentum", "0.9")
     assert found.job["ngpu"] == "16" and found.job["strategy"] == "bmuf" and found.job["block-momentum"] == "0.9"
@@ -72,7 +78,7 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
 @pytest.mark.parametrize(("text", "sentence"), [
     ("--trainer.num-chunk-per-minibatch a", "num-chunk-per-minibatch a"),
     ("--egs.dir exp/egs", "no examples on disk"),
-    ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn true'", "online-cmvn"),
+    ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn maybe'", "maybe"),
     ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink 10", "l2-regularize"),
     ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
     ("--chain.lm-opts=--num-states=3", "num-states"), ("--trainer.num-epochs many", "expected a number"),

@@ -28,6 +28,7 @@ from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
+NORMALISED_INPUT = "online_cmvn_iextractor"  # a file beside an extractor that says that it, too, sees features with online CMVN
 _ENOUGH = 1e-12  # squared residual; an i-vector is 1e-6 near to the solution, for no eigenvalue of the matrix is below the prior's, 1
 _FASTMATH = {"reassoc", "contract"}  # sums in any order, but infinities and NaN are what they are
 

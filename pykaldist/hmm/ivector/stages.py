@@ -22,7 +22,7 @@ from pykaldist.hmm.gmm.ubm import read_ubm, train_ubm, ubm_of_frames, write_ubm
 from pykaldist.hmm.ivector.estimate import ExtractorTraining, TrainingFrames, frame_offsets
 from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.hmm.ivector.features import FILES, IvectorFeatures, copy_files, stored_features, write_global_stats
-from pykaldist.hmm.ivector.online import OnlineExtractor, OnlineOptions
+from pykaldist.hmm.ivector.online import NORMALISED_INPUT, OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.pca import pca_transform
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame_posteriors
 from pykaldist.hmm.ivector.reservoir import Reservoir
@@ -38,7 +38,6 @@ from pykaldist.progress import Progress, progress
 
 PathLike = str | os.PathLike[str]
 _BLOCK = 1 << 17  # frames that memory holds at a time, 44 minutes of every second one
-NORMALISED_INPUT = "online_cmvn_iextractor"  # a file that says that the extractor, too, sees features with online CMVN
 
 
 @dataclass

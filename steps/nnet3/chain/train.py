@@ -18,6 +18,7 @@ Options of Kaldi's script, with its defaults
   --chain.frame-subsampling-factor (3), --chain.alignment-subsampling-factor (3)   # frames of features, of alignments, to an output's
   --egs.chunk-width <frames>,<frames>...     # of chunks; the first is taken as often as it fits (20)
   --egs.opts "--frames-overlap-per-eg 0 --num-utts-subset <n>"   # utterances held out (2.5 %, at most 300)
+  --egs.opts "--online-cmvn true"            # CMVN by what was heard of the speaker so far, with the options of --feat.cmvn-opts
   --egs.chunk-left-context (0), --egs.chunk-right-context (0)   # frames more around a chunk, of recurrent networks
   --egs.chunk-left-context-initial (-1), --egs.chunk-right-context-final (-1)   # before an utterance's first chunk, behind its last one (as many)
   --trainer.deriv-truncate-margin <frames>   # derivatives of recurrent networks go so far beyond a chunk's outputs (through all frames)

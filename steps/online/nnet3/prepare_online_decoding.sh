@@ -6,14 +6,14 @@ usage() {
 Usage: steps/online/nnet3/prepare_online_decoding.sh [options] <lang-dir> [<ivector-extractor-dir>] <nnet-dir> <output-dir>
  e.g.: steps/online/nnet3/prepare_online_decoding.sh --mfcc-config conf/mfcc_hires.conf data/lang exp/nnet3/extractor exp/chain/tdnn \\
          exp/chain/tdnn_online
-Writes <output-dir>/{final.mdl,tree,conf/online.conf,...}, which steps/online/nnet3/decode.sh decodes with. The network must take features
-as they are, without CMVN.
+Writes <output-dir>/{final.mdl,tree,conf/online.conf,...}, which steps/online/nnet3/decode.sh decodes with. The network takes features
+as they are, without CMVN, or with online CMVN.
 Options:
   --feature-type mfcc|plp|fbank   # of the network ($feature_type)
   --mfcc-config ($mfcc_config), --plp-config ($plp_config), --fbank-config ($fbank_config)   # the features' options
   --num-gselect ($num_gselect), --min-post ($min_post), --posterior-scale ($posterior_scale), --max-count ($max_count), --ivector-period ($ivector_period)   # of i-vectors
   --iter <iteration>              # <iteration>.mdl in place of final.mdl
-  --online-cmvn-config <file>     # must be as the extractor's online_cmvn.conf
+  --online-cmvn-config <file>     # must be as the extractor's online_cmvn.conf ($online_cmvn_config)
   --stage, --add-pitch, --online-pitch-config   # taken; pitch is refused
 EOF
 }
@@ -36,6 +36,6 @@ if [ -n "$extractor" ] && ! cmp -s "$online_cmvn_config" "$extractor/online_cmvn
 fi
 config=${feature_type}_config
 pykaldist prepare-online-decoding ${extractor:+--extractor "$extractor"} --feature-type "$feature_type" --feats-config "${!config}" \
-  --iter "$iter" --num-gselect "$num_gselect" --min-post "$min_post" --posterior-scale "$posterior_scale" --max-count "$max_count" \
+  --iter "$iter" --online-cmvn-config "$online_cmvn_config" --num-gselect "$num_gselect" --min-post "$min_post" --posterior-scale "$posterior_scale" --max-count "$max_count" \
   --ivector-period "$ivector_period" "$lang" "$model_dir" "$dir" || exit 1
 echo "prepare_online_decoding.sh: $dir/conf/online.conf"
