@@ -41,7 +41,10 @@ def chain_make_den_fst(tree: str, model: str, phone_lm: str, den: str, normaliza
         raise UserError(f"{tree} has {context.num_pdfs} pdfs, {model} {transitions.num_pdfs}; take the tree that the model was made with.")
     with open_rxfilename(phone_lm) as stream:
         phones = Fst.parse(stream.read(), phone_lm)
-    graph = denominator_graph(context, transitions, phones)
+    try:
+        graph = denominator_graph(context, transitions, phones)
+    except UserError as error:
+        raise UserError(f"{phone_lm}: {error}") from error
     normalized = normalization_fst(graph)
     _write(den, graph.to_bytes())
     _write(normalization, normalized.to_bytes())

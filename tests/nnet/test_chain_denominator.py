@@ -104,3 +104,11 @@ def test_minibatches_of_a_shape_are_recorded_on_a_gpu(cuda) -> None:
     for expected, found in kept:
         for one, other in zip(expected, found, strict=True):
             torch.testing.assert_close(other.cpu(), one, rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_without_arcs_is_refused() -> None:
+    nothing = np.zeros(0, np.int32)
+    for states in (0, 1):
+        graph = Fst.from_arcs(states - 1, np.zeros(states), nothing, nothing, nothing, np.zeros(0), nothing)
+        with pytest.raises(UserError, match=r"the denominator graph is empty; make den\.fst again"):
+            Denominator(graph, 3, 0.1)

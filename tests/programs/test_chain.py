@@ -31,6 +31,16 @@ def test_a_tree_of_another_model_is_refused(golden: Path, tmp_path: Path, capsys
     assert not out.exists()
 
 
+def test_a_phone_language_model_without_a_final_state_is_refused(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain, lm, out = golden / "chain", Fst.read(golden / "chain/phone_lm.fst"), tmp_path / "den.fst"
+    lm.final[:] = float("inf")
+    lm.write(tmp_path / "endless.fst")
+    assert main(["chain-make-den-fst", *(str(chain / name) for name in ("tree", "0.trans_mdl")), str(tmp_path / "endless.fst"), str(out),
+                 str(out)]) == 1
+    assert f"{tmp_path}/endless.fst: the denominator graph is empty: no phone sequence" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_the_topology_of_lists_of_phones_is_kaldis(golden: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     phones = golden / "an4_kaldi/lang/phones"
     lists = [(phones / f"{name}.csl").read_text().strip() for name in ("nonsilence", "silence")]

@@ -30,6 +30,7 @@ from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.fst import Fst
+from pykaldist.io.fst_compose import trimmed
 from pykaldist.io.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 
 _ROUNDING = 10 / 1024  # of weights, where states are compared
@@ -85,12 +86,12 @@ def _by_arcs(fst: Fst) -> Fst:
 def denominator_graph(tree: ContextDependency, model: TransitionModel, phone_lm: Fst) -> Fst:
     """Make the denominator graph (den.fst) of a phone language model.
 
-    Raises UserError where the phone language model is not of the model's phones, or the graph is empty.
+    Raises UserError where the phone language model is not of the model's phones, or has no sequence of phones.
     """
-    graph: Any = without_epsilons(as_acceptor(graph_of_phones(phone_lm, tree, model, 1.0, 1.0), model))
-    if graph.num_states == 0:
+    if trimmed(phone_lm).num_arcs == 0:
         raise UserError("the denominator graph is empty: no phone sequence of the phone language model ends; make phone_lm.fst again "
-                        "(steps/nnet3/chain/train.py).")
+                        "(steps/nnet3/chain/make_phone_lm.sh).")
+    graph: Any = without_epsilons(as_acceptor(graph_of_phones(phone_lm, tree, model, 1.0, 1.0), model))
     for _ in range(_PASSES):
         graph = kaldifst.reverse(_minimized(kaldifst.reverse(graph)))
         graph = _minimized(graph)

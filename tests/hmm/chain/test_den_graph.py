@@ -57,6 +57,21 @@ def test_phones_of_another_lang_are_refused(chain: Path) -> None:
         denominator_graph(read_tree(chain / "tree"), read_transition_model(chain / "0.trans_mdl"), lm)
 
 
+@pytest.mark.parametrize("arcs", [0, 1, 2784])
+def test_a_phone_language_model_without_a_way_to_the_end_is_refused(chain: Path, arcs: int) -> None:
+    """One without states, one of a phone and Kaldi's, none of them with a final state; and one of the empty sequence alone."""
+    lm = Fst.read(chain / "phone_lm.fst")
+    if arcs < 2:
+        one = np.ones(arcs, np.int32)
+        lm = Fst.from_arcs(arcs - 1, np.zeros(2 * arcs), one - 1, one, one, np.zeros(arcs), one)
+    endless = Fst(lm.start, np.full_like(lm.final, np.inf), lm.offset, lm.ilabel, lm.olabel, lm.weight, lm.nextstate)
+    nothing = np.zeros(0, np.int32)
+    silent = Fst.from_arcs(0, np.zeros(1), nothing, nothing, nothing, np.zeros(0), nothing)
+    for empty in (endless, silent):
+        with pytest.raises(UserError, match=r"no phone sequence of the phone language model ends; make phone_lm\.fst again"):
+            denominator_graph(read_tree(chain / "tree"), read_transition_model(chain / "0.trans_mdl"), empty)
+
+
 def test_a_state_that_leads_nowhere_is_refused() -> None:
     one = np.array([1])
     dead = Fst.from_arcs(0, np.array([np.inf, np.inf]), np.array([0]), one, one, np.array([0.0]), np.array([1]))
