@@ -15,10 +15,9 @@ import numpy as np
 
 from pykaldist.cli import pack, pack_lattices
 from pykaldist.errors import UserError
-from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.train.kaldi_forms import ARGUMENTS, Form, read_form, shape_of
 from pykaldist.train.sequence_forms import SEQUENCE_ARGUMENTS, SequenceForm, read_sequence_form
 

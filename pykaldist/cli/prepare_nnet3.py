@@ -30,10 +30,9 @@ def run(args: argparse.Namespace) -> None:
     from pykaldist.cli.kaldi_form import once, words
     from pykaldist.errors import UserError
     from pykaldist.frames.holdout import held_out_percent
-    from pykaldist.hmm.training.experiment import check_phones
     from pykaldist.io.atomic import write_text
     from pykaldist.io.datadir import DataDir
-    from pykaldist.io.lang import LangDir
+    from pykaldist.io.lang import LangDir, check_phones
     from pykaldist.train.nnet3_forms import read_frame_form
 
     form = read_frame_form(args.words, args.script)

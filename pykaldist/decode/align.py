@@ -20,11 +20,11 @@ from pykaldist.hmm.alignments.alignment_dir import clear, record
 from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
-from pykaldist.hmm.training.experiment import aligned_line, check_phones, finish, load_corpus
+from pykaldist.hmm.training.experiment import aligned_line, finish, load_corpus
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.progress import Progress
 

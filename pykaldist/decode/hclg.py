@@ -35,7 +35,7 @@ from pykaldist.io.fst_compose import compose, trimmed
 from pykaldist.io.fst_determinize import determinize
 from pykaldist.io.fst_minimize import minimize
 from pykaldist.io.fstops import from_kaldifst, give_back, push_special, remove_eps_local, to_kaldifst
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 from pykaldist.progress import Progress
@@ -137,7 +137,7 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
 def graph_parts(lang: Path, model_dir: Path, language_model: Path) -> tuple[list[int], ContextDependency, TransitionModel]:
     """Check what a graph is made of, and read its disambiguation symbols, tree and transition model.
 
-    Raises UserError where a file does not exist, or has changed since others were made of it.
+    Raises UserError where a file does not exist, or has changed since others were made of it, or the model is of other phones.
     """
     for path in (lang / "L_disambig.fst", language_model, lang / "words.txt", lang / "phones/disambig.int", model_dir / "tree",
                  model_dir / "final.mdl"):
@@ -146,6 +146,7 @@ def graph_parts(lang: Path, model_dir: Path, language_model: Path) -> tuple[list
                             "(utils/format_lm.sh makes G.fst) and a model directory with tree and final.mdl.")
     provenance.check(lang)
     provenance.check(model_dir, inputs=False)
+    check_phones(LangDir(lang), model_dir)
     disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
     return disambig, read_tree(model_dir / "tree"), read_transition_model(model_dir / "final.mdl")
 

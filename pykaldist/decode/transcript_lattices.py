@@ -23,10 +23,9 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.graphs import Lexicon
 from pykaldist.hmm.chain.den_graph import graph_of_phones
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
-from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.io.tables import write_int_vectors
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option

@@ -188,3 +188,23 @@ class LangDir:
                 number = self.words[self.oov]
             ids.append(number)
         return ids, unknown
+
+
+def check_phones(lang: LangDir, src: Path) -> None:
+    """Check that the model's phones are those of the language directory, disambiguation symbols aside."""
+    check_same_phones(src, lang.path, "use the language directory that the model was trained with")
+
+
+def check_same_phones(one: Path, other: Path, cure: str) -> None:
+    """Check that the phones.txt of two folders agree, disambiguation symbols aside; nothing is compared where one of them has none.
+
+    Raises UserError, which ends in the cure.
+    """
+    files = one / "phones.txt", other / "phones.txt"
+    if not all(path.is_file() for path in files):
+        return
+    tables = [SymbolTable.read(path) for path in files]
+    for symbol in sorted({*tables[0], *tables[1]}):
+        numbers = [table.get(symbol, "none") for table in tables]
+        if not symbol.startswith("#") and numbers[0] != numbers[1]:
+            raise UserError(f"{files[0]} and {files[1]} disagree about {symbol}, whose numbers are {numbers[0]} and {numbers[1]}; {cure}.")

@@ -42,6 +42,7 @@ from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.io.lang import check_same_phones
 from pykaldist.io.scratch import StoredValues
 from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.options import option
@@ -88,6 +89,7 @@ class Preparation:
         for folder, name in ((data, "feats.scp"), (tree_dir, "tree"), (tree_dir, "final.mdl"), (exp, "configs/final.config")):
             if not (folder / name).is_file():
                 raise UserError(f"{folder / name} does not exist; {MADE}.")
+        check_same_phones(tree_dir, ali, "make the tree of an alignment with the same language directory (steps/nnet3/chain/build_tree.sh)")
         self.data, self.tree_dir, self.ali_dir, self.exp = DataDir(data), tree_dir, ali, exp
         self.options, self.lm_options, self.read_lattices = options, phone_lm, read_lattices
         self.store = exp / "store"

@@ -101,3 +101,18 @@ def test_what_is_missing_is_named(an4: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="which the tree asks for"):
         make_graph(an4 / "lang", tmp_path, tmp_path / "graph", GraphOptions())
     assert not (tmp_path / "graph").exists()
+
+
+def test_a_lang_of_other_phones_is_refused(an4: Path, tmp_path: Path) -> None:
+    """Disambiguation symbols may be others, as in Kaldi; so may all be where the model has no phones.txt."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("tree", "final.mdl"):
+        shutil.copyfile(an4 / "mono" / name, model / name)
+    phones = (an4 / "lang/phones.txt").read_text()
+    (model / "phones.txt").write_text("".join(f"{line}\n" for line in phones.splitlines() if not line.startswith("#")) + "#other 999\n")
+    make_graph(an4 / "lang", model, tmp_path / "graph", GraphOptions())
+    (model / "phones.txt").write_text(phones.replace("SIL_B ", "HUSH_B "))
+    with pytest.raises(UserError, match=r"model/phones\.txt and .*lang/phones\.txt disagree about HUSH_B, .* \d+ and none; use"):
+        make_graph(an4 / "lang", model, tmp_path / "other", GraphOptions())
+    assert not (tmp_path / "other").exists()

@@ -18,7 +18,6 @@ import kaldifst
 from pykaldist.hmm.alignments.graphs import Lexicon
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree, write_model, write_tree
 from pykaldist.hmm.lang.topology import read_topology
-from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Table, monophone_tree
@@ -27,7 +26,7 @@ from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.fstops import from_kaldifst, to_kaldifst
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.io.text_tools.phones import NOTHING, Pairs, Singles, TranscriptPhones, count_biphones
 from pykaldist.options import option
 from pykaldist.progress import Progress

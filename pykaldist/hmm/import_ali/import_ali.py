@@ -28,12 +28,11 @@ from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, wr
 from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
 from pykaldist.hmm.import_ali.sources import open_source
 from pykaldist.hmm.import_ali.sources.base import Frames, SourceOptions, Times, parse_item, write_item
-from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.io.scratch import StoredValues, stored_integers
 from pykaldist.options import option
 from pykaldist.progress import progress

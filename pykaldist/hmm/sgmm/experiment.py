@@ -29,12 +29,12 @@ from pykaldist.hmm.sgmm.pieces import PART, sum_pieces
 from pykaldist.hmm.sgmm.speaker_vectors import SpeakerVectors, write_speaker_vectors
 from pykaldist.hmm.sgmm.training import SgmmOptions, SpokenCorpus, accumulate_sgmm, align_spoken, train_sgmm, vectors_for
 from pykaldist.hmm.sgmm.update import UpdateOptions
-from pykaldist.hmm.training.experiment import PathLike, aligned_line, check_phones, finish, load_corpus, read_start, replacing
+from pykaldist.hmm.training.experiment import PathLike, aligned_line, finish, load_corpus, read_start, replacing
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.progress import Progress, progress
 
 

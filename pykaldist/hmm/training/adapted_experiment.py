@@ -36,7 +36,6 @@ from pykaldist.hmm.training.experiment import (
     PathLike,
     aligned_line,
     begin,
-    check_phones,
     finish,
     finish_training,
     load_corpus,
@@ -53,7 +52,7 @@ from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.progress import Progress
 
 

@@ -19,7 +19,7 @@ from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, Labels, clear, 
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import write_model, write_tree
 from pykaldist.hmm.lang.topology import read_topology
-from pykaldist.hmm.training.experiment import PathLike, check_phones, replacing
+from pykaldist.hmm.training.experiment import PathLike, replacing
 from pykaldist.hmm.training.triphones import grow, one_gaussian_each
 from pykaldist.hmm.tree.subsample import Converter
 from pykaldist.hmm.tree.transition_model import TransitionModel
@@ -28,7 +28,7 @@ from pykaldist.hmm.tree.tree_stats import TreeStats, accumulate_tree_stats
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.lang import LangDir
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.options import option
 from pykaldist.progress import progress
 

@@ -32,7 +32,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.io.lock import locked
 from pykaldist.io.scratch import release
 from pykaldist.progress import Progress
@@ -199,13 +199,3 @@ def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
     """A text of how many utterances were aligned, and what that took, for the line that says what came out."""
     retried = f", {len(alignments.retried)} of them at the second try" if alignments.retried else ""
     return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}, {usage_line(len(corpus.feats))}"
-
-
-def check_phones(lang: LangDir, src: Path) -> None:
-    """Check that the model's phones are those of the language directory, disambiguation symbols aside."""
-    if (src / "phones.txt").is_file():
-        model = SymbolTable.read(src / "phones.txt")
-        for symbol in sorted({*model, *lang.phones}):
-            if not symbol.startswith("#") and model.get(symbol) != lang.phones.get(symbol):
-                raise UserError(f"{src}/phones.txt and {lang.path}/phones.txt disagree about {symbol}; use the language directory "
-                                "that the model was trained with.")
