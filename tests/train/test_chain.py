@@ -32,6 +32,7 @@ from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.nnet.nnet3.xconfig.convert import config_lines, read_layers
 from pykaldist.parallel.strategies import local
 from pykaldist.parallel.strategies.base.registry import strategies
+from pykaldist.train.chain_data import AlignedPhones
 from pykaldist.train.chain_preparation import Preparation, PreparationOptions
 
 WIDTHS = "90,60"
@@ -173,6 +174,70 @@ def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):
     (folder / "ali/ali.2.gz").unlink()
     write_int_vectors(folder / "ali/ali.1.gz", ((utt, np.repeat(np.int32(2), 20)) for utt in lines[:2]))
     with pytest.raises(UserError, match=r"gives a chunk: .*(frames of features, 7 output frames of|no alignment)"):
+        prepare(folder)
+
+
+def test_utterances_too_short_are_left_out_of_the_others(prepared, tmp_path, monkeypatch, capsys):
+    """One whose phones do not fit into a third of its frames, one shorter than the shortest chunk, and one without an alignment."""
+    folder = tmp_path / "chain"
+    shutil.copytree(prepared, folder, ignore=shutil.ignore_patterns("store"))
+    feats = {utt: x for utt, x in MatrixReader(prepared / "data/feats.scp").items()}
+    crowded, short, unknown, *others = FrameStore(prepared / "exp/store/train").utts
+    with MatrixWriter(folder / "data/feats.ark", folder / "data/feats.scp") as writer:
+        for utt, x in feats.items():
+            writer.write(utt, x[:40] if utt == short else x)
+    frames, aligned = len(feats[crowded]), AlignedPhones.of
+    own = {crowded: ([1] * frames, [1] * frames), short: ([1], [40]), unknown: None}
+    monkeypatch.setattr(AlignedPhones, "of", lambda phones, utt: own[utt] if utt in own else aligned(phones, utt))
+    assert prepare(folder)
+    store = FrameStore(folder / "exp/store/train")
+    chunks = ChunkStore(folder / "exp/store/train_chunks", store)
+    assert chunks.manifest.skipped == {
+        crowded: f"{frames} phones do not fit into {-(-frames // 3)} output frames", short: "40 frames, fewer than the shortest chunk's 60",
+        unknown: f"no alignment in {folder}/ali"}
+    assert {store.utts[utt] for utt in chunks.utt} == set(others)
+    assert f"WARNING: 3 utterances or chunks of train are left out, such as {crowded}: " in capsys.readouterr().out
+
+
+def test_ivectors_of_another_period_are_refused(prepared, tmp_path):
+    folder, ivectors = tmp_path / "chain", tmp_path / "ivectors"
+    shutil.copytree(prepared, folder, ignore=shutil.ignore_patterns("store"))
+    ivectors.mkdir()
+    with MatrixWriter(ivectors / "ivector_online.1.ark", ivectors / "ivector_online.scp") as writer:
+        for utt, x in MatrixReader(folder / "data/feats.scp").items():
+            writer.write(utt, np.zeros((-(-len(x) // 10), 2), np.float32))
+    (ivectors / "ivector_period").write_text("5\n")
+    with pytest.raises(UserError, match=r"online\.scp, \S+: \d+ i-vectors of dimension 2, expected \d+ of 2, one every 5 of \d+ frames"):
+        prepare(folder, online_ivector_dir=str(ivectors))
+    (ivectors / "ivector_period").write_text("0\n")
+    with pytest.raises(UserError, match=r"ivector_period: expected the frames from one i-vector to the next, found '0'"):
+        prepare(folder, online_ivector_dir=str(ivectors))
+
+
+def test_the_phone_language_model_by_itself_is_that_of_training(prepared, root, tmp_path):
+    def script(*words: str) -> subprocess.CompletedProcess[str]:
+        line = f"cd '{tmp_path}'; . '{root}/path.sh'; '{root}/steps/nnet3/chain/make_phone_lm.sh' {' '.join(words)}"
+        return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=PATIENCE_S)
+
+    for target, file in (("lm", "lm/phone_lm.fst"), ("own/other.fst", "own/other.fst")):
+        run = script("--num-extra-lm-states", "300", str(prepared / "tree"), target)
+        assert run.returncode == 0, run.stderr
+        assert re.fullmatch(rf"make_phone_lm\.sh: \d+ states, \d+ arcs; phone language model in {file}\n", run.stdout)
+        assert (tmp_path / file).read_bytes() == (prepared / "exp/phone_lm.fst").read_bytes()
+    assert "e.g.: steps/nnet3/chain/make_phone_lm.sh" in script().stderr
+    run = script(str(prepared / "data"), "none")
+    assert run.returncode == 1 and "data/final.mdl does not exist" in run.stderr and not (tmp_path / "none").exists()
+
+
+def test_a_tree_of_another_lang_than_the_alignments_is_refused(prepared, tmp_path):
+    folder = tmp_path / "chain"
+    shutil.copytree(prepared, folder)
+    (folder / "tree/phones.txt").write_text("<eps> 0\nSIL 1\n#0 2\n")
+    (folder / "ali/phones.txt").write_text("<eps> 0\nSIL 1\n#1 2\n")
+    assert prepare(folder)  # disambiguation symbols may differ
+    (folder / "ali/phones.txt").write_text("<eps> 0\nAH 1\nSIL 2\n")
+    with pytest.raises(UserError, match=r"tree/phones\.txt and .*ali/phones\.txt disagree about AH, whose numbers are none and 1; make the "
+                       r"tree .*build_tree\.sh"):
         prepare(folder)
 
 
