@@ -12,6 +12,8 @@ import pytest
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
+from pykaldist.hmm.chain.den_graph import denominator_graph
+from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
 from pykaldist.hmm.gmm.model_files import read_model, read_tree
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.training import chain_tree
@@ -27,6 +29,7 @@ from pykaldist.io.datadir import write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.table_streams import read_table
 from pykaldist.io.tables import MatrixWriter
+from pykaldist.train.chain_data import AlignedPhones
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +113,19 @@ def test_some_utterances_at_a_time_make_the_same_tree(small: Path, monkeypatch: 
         gaussians.append(read_model(out / "final.mdl")[1])
     assert trees[0] == trees[1]
     np.testing.assert_allclose(gaussians[0].means_invvars, gaussians[1].means_invvars, rtol=1e-4, atol=1e-4)
+
+
+def test_a_monophone_tree(small: Path) -> None:
+    """Without a context a phone has pdfs of its own; the graph of all phone sequences is made of it as of others."""
+    options = ChainTreeOptions(3, context_width=1, central_position=0)
+    build_chain_tree_dir(small / "data", small / "lang", small / "ali", small / "tree", 80, options)
+    made = AlignmentDir(small / "tree")
+    tree = read_tree(small / "tree/tree")
+    assert made.model is not None
+    assert (tree.width, tree.central, tree.num_pdfs) == (1, 0, made.num_pdfs) and len(made.labels) == 60
+    den = denominator_graph(tree, made.model, estimate_phone_lm(AlignedPhones(made).sequences(), PhoneLmOptions()))
+    used = {made.model.tid2pdf[tid] + 1 for tids in made.labels.values() for tid in tids}
+    assert used == set(den.ilabel.tolist()) <= set(range(1, tree.num_pdfs + 1))
 
 
 def test_what_is_refused(golden: Path, small: Path) -> None:
