@@ -5,8 +5,9 @@ usage() {
   cat <<EOF
 Usage: steps/nnet3/decode_looped.sh [options] <graph-dir> <data-dir> <decode-dir>
  e.g.: steps/nnet3/decode_looped.sh --acwt 1.0 --post-decode-acwt 10.0 exp/chain/tdnn/graph data/test_hires exp/chain/tdnn/decode_looped
-Each layer computes a frame once, when what it needs has come; the outputs are those of steps/nnet3/decode.sh. For networks that look a
-bounded number of frames back and ahead (TDNNs).
+Each layer computes a frame once, when what it needs has come; the outputs are those of the whole utterance. For TDNNs,
+attention, and LSTMs that run forwards, whose state is carried on. Utterances go through a network that runs backwards as a whole; one that takes
+i-vectors, too, is refused.
 Options:
   --frames-per-chunk <n>                   # frames of features for a chunk ($frames_per_chunk)
   --online-ivector-dir <dir>               # i-vectors of the data, of a network that takes them; a chunk has that of its last frame
