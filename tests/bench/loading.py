@@ -1,11 +1,11 @@
 """What loading takes of training: minibatches of a shuffled store beside a training step, and groups of blocks read from the disk.
 
-    OMP_NUM_THREADS=1 tests/bench/run.sh loading --folder DIR --frames 4000000
+    OMP_NUM_THREADS=1 tests/bench/run.sh loading --folder DIR --frames 4000000 [--hid-layers 4] [--hid-dim 512]
 
-A step is that of a 440-512x4-712 network, minibatches of 256. Its time and that of a minibatch are those of the main thread's CPU, so that
-they mean something on a busy machine too; medians over the runs. From the disk: a store's pages are dropped, then all of its groups are
-loaded, without splicing, as for a GPU, by the wall clock, and by the CPU that the process takes for it, which is what is left on an idle
-machine with a disk that is fast enough; beside it the same files read from end to end by 16 MiB.
+A step is that of a 440-512x4-712 network, or one of other hidden layers, minibatches of 256. Its time and that of a minibatch are those of
+the main thread's CPU, so that they mean something on a busy machine too; medians over the runs. From the disk: a store's pages are dropped,
+then all of its groups are loaded, without splicing, as for a GPU, by the wall clock, and by the CPU that the process takes for it, which is
+what is left on an idle machine with a disk that is fast enough; beside it the same files read from end to end by 16 MiB.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def endless(source: Sampler) -> Iterator[Minibatch]:
         epoch += 1
 
 
-def training_step(minibatch: Minibatch) -> Callable[[], object]:
-    options = DnnOptions(hid_layers=4, hid_dim=512)
+def training_step(minibatch: Minibatch, options: DnnOptions) -> Callable[[], object]:
     model = make_dnn(options, DIM * len(SPLICE), PDFS, CPU, torch.float32, torch.float32)
     init_dnn(model, options, torch.Generator().manual_seed(0))
     learner = Supervised(model, CrossEntropy())
@@ -114,7 +113,10 @@ def main() -> None:
     parser.add_argument("--dtypes", default=",".join(STORE_DTYPES))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200, help="minibatches of a run")
+    parser.add_argument("--hid-layers", type=int, default=4)
+    parser.add_argument("--hid-dim", type=int, default=512)
     args = parser.parse_args()
+    network = DnnOptions(hid_layers=args.hid_layers, hid_dim=args.hid_dim)
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     for dtype in args.dtypes.split(","):
@@ -123,7 +125,7 @@ def main() -> None:
             source = endless(sampler(store, blocks))
             next(source)
             load = median_ms(lambda source=source: next(source), args.runs, args.steps)  # type: ignore[misc]
-            step = median_ms(training_step(next(source)), args.runs, max(args.steps // 10, 1))
+            step = median_ms(training_step(next(source), network), args.runs, max(args.steps // 10, 1))
             print(f"{dtype}, {'in two levels' if blocks else 'all shuffled'}: a minibatch {load:.3f} ms, a step {step:.1f} ms: loading "
                   f"{100 * load / (load + step):.2f} %", flush=True)
         frames, of_cpu, rate, plain = from_disk(store)
