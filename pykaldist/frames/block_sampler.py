@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,51 @@ from pykaldist.errors import UserError
 from pykaldist.frames.ahead import ahead
 from pykaldist.frames.device_frames import DeviceFrames
 from pykaldist.frames.sampler import GROUP_ORDER, Make, Sampler, generator_of
+from pykaldist.options import option
 
 BLOCK = 4096  # frames
+
+
+@dataclass
+class RandomizerOptions:
+    """The order in which a training takes the frames of a store."""
+
+    randomizer_seed: int = option(777, "seed of the order of frames")
+    randomizer_size: int = option(0, "frames that are shuffled together, for stores larger than memory: blocks come in a new order each "
+                                  "epoch, and are shuffled in groups of so many frames; 0: all frames")
+    randomizer_block: int | None = option(None, f"frames of such a block, which are read together ({BLOCK})")
+
+    def __post_init__(self) -> None:
+        if self.randomizer_size < 0:
+            raise UserError(f"--randomizer-size {self.randomizer_size} is negative.")
+        if self.randomizer_block is not None and (self.randomizer_block < 1 or not self.randomizer_size):
+            raise UserError(f"--randomizer-block {self.randomizer_block}: expected a positive number of frames, and --randomizer-size.")
+
+    @property
+    def block(self) -> int:
+        """The frames of a block, given or by default."""
+        return self.randomizer_block or BLOCK
+
+    @property
+    def run_frames(self) -> int:
+        """The consecutive frames that are dealt out to workers together."""
+        return self.block if self.randomizer_size else 1
+
+    def sampler(self, *arguments: Any) -> Sampler:
+        """Make the sampler of training data in this order, of the arguments of a Sampler."""
+        if not self.randomizer_size:
+            return Sampler(*arguments)
+        return BlockSampler(*arguments, randomizer_size=self.randomizer_size, block=self.block)
+
+    def contract(self) -> list[tuple[str, str]]:
+        """The line about the order in the table at the start of a training; none where all frames are shuffled."""
+        said = f"blocks of {self.block} frames, of which about {self.randomizer_size} frames are shuffled together"
+        return [("order", said)] if self.randomizer_size else []
+
+    def check_room(self, room: int | None, memory: str) -> None:
+        """Raise UserError where there is but so much room for frames on a GPU that they do not fit, though they come in groups."""
+        if room is not None and self.randomizer_size:
+            raise UserError(f"{memory}: groups of --randomizer-size {self.randomizer_size} frames do not fit; lower it.")
 
 
 class BlockSampler(Sampler):

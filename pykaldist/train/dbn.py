@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.block_sampler import RandomizerOptions
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.io import provenance
@@ -56,7 +57,7 @@ MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", 
 
 
 @dataclass
-class DbnOptions:
+class DbnOptions(RandomizerOptions):
     """Shape, data and rates of pretraining."""
 
     hid_layers: int = option(4, "RBMs on top of each other")
@@ -86,6 +87,7 @@ class DbnOptions:
                         "(AVX512-BF16, AMX); on a GPU also tf32", DTYPES)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "cd_steps", "minibatch_size",
                      "gauss_minibatch_size"):
             if getattr(self, name) <= 0:
@@ -130,7 +132,8 @@ class DbnExperiment:
     def _share_frames(self, device: torch.device, room: int | None = None) -> None:
         """Set the frames that all samplers of this process share, of every layer: one copy of what is needed, in so many bytes."""
         how = device, reach(self.splice)
-        self.shared = {"train": SharedFrames(self.train, *how, room, len(self.host.ranks) + 1), "dev": SharedFrames(self.dev, *how)}
+        self.shared = {"train": SharedFrames(self.train, *how, room, len(self.host.ranks) + 1, group=self.options.randomizer_size),
+                       "dev": SharedFrames(self.dev, *how)}
 
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on. A run in the same folder with an equal config is the same run."""
@@ -157,6 +160,7 @@ class DbnExperiment:
         memory = ""
         if self.device.type == "cuda":
             room, memory = settled(self.forecast(dbn.transform), self.device, self.host.processes)
+            self.options.check_room(room, memory)
             self._share_frames(self.device, room)
         if memory and self.job.first:
             print(table([("memory", memory)]), flush=True)
@@ -211,6 +215,11 @@ class DbnExperiment:
         o = self.options
         return (o.rbm_lrate_low, 2 * o.rbm_iter) if o.gaussian(layer) else (o.rbm_lrate, o.rbm_iter)
 
+    def _sample(self, seed: int) -> Partition:
+        """The partition of the training data whose first part is the sample that held-out data are compared with, about as large."""
+        run, parts = self.options.run_frames, max(1, len(self.train) // len(self.dev))
+        return Partition(self.train, min(parts, -(-len(self.train) // run)), seed=seed, run=run)
+
     def _trainer(self, layer: int, dbn: Dbn) -> Trainer:
         """Make the trainer of layer number `layer`, from 1, on top of those in `dbn`, without its initial weights."""
         o, first = self.options, layer == 1
@@ -221,14 +230,17 @@ class DbnExperiment:
         rate, epochs = self._rate_and_epochs(layer)
         seed = o.randomizer_seed + layer - 1
         n, job, processes = self.host.size, self.job_options, self.host.processes
+        run = o.run_frames if self.level == "frame" else 1
         train, dev, sample = (
-            Sampler(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device,
-                    self.shared[name])
-            for name, store, partition in (
-                ("train", self.train, Partition(self.train, n, job.blocks, self.level, seed)), ("dev", self.dev, Partition(self.dev)),
-                ("train", self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
-        own = None if make_strategy(job.strategy, self.strategy).reads_all else train.partition.parts(self.host.ranks)
-        self.shared["train"].hold(own and [*own, *(sample.partition.parts([0]) or [np.arange(len(self.train))])])
+            make(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device,
+                 self.shared[name])
+            for make, name, store, partition in (
+                (o.sampler, "train", self.train, Partition(self.train, n, job.blocks, self.level, seed, run)),
+                (Sampler, "dev", self.dev, Partition(self.dev)),
+                (Sampler, "train", self.train, self._sample(seed))))
+        if not o.randomizer_size:
+            own = None if make_strategy(job.strategy, self.strategy).reads_all else train.partition.parts(self.host.ranks)
+            self.shared["train"].hold(own and [*own, *(sample.partition.parts([0]) or [np.arange(len(self.train))])])
         self.shared["dev"].hold(dev.held_out(processes.rank, processes.size))
         learner = ContrastiveDivergence(Rbm(*shape), below, o.cd_steps, sample)
         workers, strategies = [], []
@@ -267,5 +279,5 @@ class DbnExperiment:
                 ("update", f"CD-{o.cd_steps}, rate {trainer.rate_factor * rate:g} ({scaling(self.job_options, trainer.strategies[0])}) "
                            f"times (1 - momentum), {epochs} epochs, L2 penalty {o.rbm_l2penalty:g}"),
                 ("momentum", f"{o.momentum:g} to {o.momentum_max:g} in {o.momentum_steps} steps of {update.momentum_step_period:,} frames"),
-                ("seeds", f"weights {o.seed + layer - 1}, frames {o.randomizer_seed + layer - 1}")]
+                ("seeds", f"weights {o.seed + layer - 1}, frames {o.randomizer_seed + layer - 1}"), *o.contract()]
         return table(rows)

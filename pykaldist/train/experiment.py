@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.frames.block_sampler import BLOCK, BlockSampler
+from pykaldist.frames.block_sampler import RandomizerOptions
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
@@ -60,7 +60,7 @@ MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "a
 
 
 @dataclass
-class ExperimentOptions:
+class ExperimentOptions(RandomizerOptions):
     """Data, start and target of a training run."""
 
     splice: int | None = option(None, "frames of context on each side (5; recurrent networks 0)")
@@ -75,21 +75,16 @@ class ExperimentOptions:
                                     "and variance")
     nnet_init: str = option("", "nnet1 network to start from, of the same shape")
     seed: int = option(777, "seed of the initial weights")
-    randomizer_seed: int = option(777, "seed of the order of frames")
-    randomizer_size: int = option(0, "frames that are shuffled together, for stores larger than memory: blocks come in a new order each "
-                                  "epoch, and are shuffled in groups of so many frames; 0: all frames")
-    randomizer_block: int | None = option(None, f"frames of such a block, which are read together ({BLOCK})")
     optimizer: str = option("sgd", "what a worker does with a minibatch", tuple(OPTIMIZERS))
     schedule: str = option("newbob", "how the rate moves", tuple(SCHEDULES))
     dtype: str = option("float32", "arithmetic: float64 for checks; bf16 for the factors of matrix products, on a GPU and on a CPU that "
                         "multiplies them (AVX512-BF16, AMX); on a GPU also tf32", DTYPES)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.minibatch_size is not None and self.minibatch_size < 1:
             raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
-        if self.randomizer_block is not None and (self.randomizer_block < 1 or not self.randomizer_size):
-            raise UserError(f"--randomizer-block {self.randomizer_block}: expected a positive number of frames, and --randomizer-size.")
-        for name in ("splice", "layerwise_epochs", "randomizer_size"):
+        for name in ("splice", "layerwise_epochs"):
             if (getattr(self, name) or 0) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
         if self.layerwise_learn_rate is not None and (not self.layerwise_epochs or self.layerwise_learn_rate <= 0):
@@ -97,11 +92,6 @@ class ExperimentOptions:
         starts = [f"--{name.replace('_', '-')}" for name in ("dbn", "layerwise_epochs", "nnet_init") if getattr(self, name)]
         if len(starts) > 1:
             raise UserError(f"{' and '.join(starts)} exclude each other: either is where the hidden layers start from.")
-
-    @property
-    def block(self) -> int:
-        """The frames of a block, given or by default."""
-        return self.randomizer_block or BLOCK
 
 
 @dataclass
@@ -167,7 +157,7 @@ class Experiment(TrainingRun):
         if self.sequences and options.randomizer_size:
             raise UserError(f"--randomizer-size {options.randomizer_size}: utterances are what is shuffled here; leave it out.")
         level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
-        self.run_frames = options.block if options.randomizer_size and level == "frame" else 1
+        self.run_frames = options.run_frames if level == "frame" else 1
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed, self.run_frames)
         self.open()
         self.dtypes = arithmetic(options.dtype, self.device)
@@ -208,8 +198,7 @@ class Experiment(TrainingRun):
         memory = ""
         if self.device.type == "cuda":
             room, memory = settled(self.forecast(transform), self.device, self.host.processes)
-            if room is not None and options.randomizer_size:
-                raise UserError(f"{memory}: groups of --randomizer-size {options.randomizer_size} frames do not fit; lower it.")
+            options.check_room(room, memory)
             self._share_frames(self.device, room)
         model = self._model(self.nnet, transform)
         trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self.rate_option)
@@ -289,9 +278,7 @@ class Experiment(TrainingRun):
         if self.sequences:
             return SequenceSampler(store, partition, 0, self.sequences, *how, padded=False if self.objective.whole_utterances else None)
         arguments = (store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
-        if not o.randomizer_size or shared is not self.shared["train"]:
-            return Sampler(*arguments)
-        return BlockSampler(*arguments, randomizer_size=o.randomizer_size, block=o.block)
+        return o.sampler(*arguments) if shared is self.shared["train"] else Sampler(*arguments)
 
     def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host,
                  rate_option: str, title: str = "", fraction: float = 1.0) -> Trainer:
@@ -374,8 +361,7 @@ class Experiment(TrainingRun):
                              f"{', reached at the end of the first epoch' * trainer.ramp})"),
                 ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}"),
-                *([("order", f"blocks of {o.block} frames, of which about {o.randomizer_size} frames are shuffled together")]
-                  if o.randomizer_size else []),
+                *o.contract(),
                 *([("memory", memory)] if memory else [])]
         return table(rows)
 

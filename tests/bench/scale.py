@@ -6,10 +6,11 @@
 Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
 as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
 align the copies, so that a stage is measured without those before it; import_ali, pack, build_chain_tree and prepare_chain take copies of
-its alignment. gmm_diag_ubm is steps/train_diag_ubm.sh, train_diag_ubm that of steps/online/nnet2. make_mfcc reads joined recordings.
-prepare_chain is what steps/nnet3/chain/train.py does before it trains: store, chunks and numerators. Language models (train_lm, format_lm,
-const_arpa) and mkgraph have sizes of their own: texts of so many thousand words (--lm-kwords) over a lexicon of random pronunciations
-(--vocabulary); validate and fix are of data directories of so many thousand utterances without features (--kutts).
+its alignment. pretrain_dbn and train are RBMs and a DNN of 2 x 256 on the store of pack, whose frames come in groups of a million.
+gmm_diag_ubm is steps/train_diag_ubm.sh, train_diag_ubm that of steps/online/nnet2. make_mfcc reads joined recordings. prepare_chain is what
+steps/nnet3/chain/train.py does before it trains: store, chunks and numerators. Language models (train_lm, format_lm, const_arpa) and
+mkgraph have sizes of their own: texts of so many thousand words (--lm-kwords) over a lexicon of random pronunciations (--vocabulary);
+validate and fix are of data directories of so many thousand utterances without features (--kutts).
 
 With --end-to-end the stages follow each other as in a recipe, each on what the one before has made, from copied audio (every copy of a
 speaker at a speed of its own) to the word error rate of a network on the recipe's test set. As in Kaldi's recipes for so much speech, the
@@ -313,6 +314,9 @@ class Scale:
                                 work / "dubm", work / "denlats", work / "fmmi"], work / "fmmi"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
                      work / "store"),
+            "pretrain_dbn": (["steps/nnet/pretrain_dbn.sh", *NETWORK, work / "store", work / "dbn"], work / "dbn"),
+            "train": (["steps/nnet/train.sh", *NETWORK, *TRAINING, "--num-epochs", self.args.num_epochs, work / "store", work / "dnn"],
+                      work / "dnn"),
             "train_diag_ubm": (["steps/online/nnet2/train_diag_ubm.sh", *jobs, "--online-cmvn-config", recipe / "conf/online_cmvn.conf",
                                 work / "hires", 64, exp / "nnet3/pca_transform", work / "ubm"], work / "ubm"),
             "train_ivector_extractor": (["steps/online/nnet2/train_ivector_extractor.sh", *jobs, "--ivector-dim", 50, "--num-iters", 2,
@@ -393,9 +397,8 @@ class Scale:
                  work / "log", work / "fmllr_test"], self.work, work / "fmllr_test")
         stage("pack", "dnn/store", "steps/nnet/pack.sh", "--cmvn-opts=--norm-means=false", "--store-dtype", "float16", "--cv-percent", 1,
               work / "data-fmllr", work / "tri3_ali", work / "dnn/store")
-        stage("train", "dnn", "steps/nnet/train.sh", "--device", "cpu", "--hid-layers", 2, "--hid-dim", 256, "--optimizer", "ngsgd",
-              "--schedule", "exponential", "--learn-rate", 0.008, "--final-learn-rate", 0.0008, "--num-epochs", self.args.num_epochs,
-              "--randomizer-size", 1_000_000, work / "dnn/store", work / "dnn")
+        stage("train", "dnn", "steps/nnet/train.sh", *NETWORK, *TRAINING, "--num-epochs", self.args.num_epochs, work / "dnn/store",
+              work / "dnn")
         stage("decode", "dnn/decode", "steps/decode.sh", *jobs, "--device", "cpu", work / "tri3/graph", work / "test-fmllr",
               work / "dnn/decode")
         self.add("all", hours, "h", Usage(sum(one.wall for one in done), sum(one.cpu for one in done), max(one.memory for one in done),
@@ -474,16 +477,18 @@ class Scale:
 
 NEEDS = {"train_deltas": ("align_mono",), "train_lda_mllt": ("align_si",), "train_sat": ("align_lda",),
          "make_fmllr_feats": ("align_fmllr",), "gmm_diag_ubm": ("align_si",), "get_fmllr_basis": ("align_si",),
-         "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm")}
+         "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm"), "pretrain_dbn": ("pack",), "train": ("pack",)}
 DISCRIMINATIVE = {"gmm_diag_ubm", "make_denlats", "train_mmi", "train_mmi_fmmi"}
 IVECTORS = {"train_diag_ubm", "train_ivector_extractor", "extract_ivectors"}
 HIRES = {"prepare_chain", *IVECTORS}
 CHAIN = {"build_chain_tree", *HIRES}
 CHAIN_OPTIONS = ("--chain.lm-opts=--num-extra-lm-states=2000", "--feat.cmvn-opts", "--norm-means=true --norm-vars=false",
                  "--chain.xent-regularize", "0.1", "--egs.chunk-width", "150,110,90,60", "--egs.opts", "--frames-overlap-per-eg 0")
+NETWORK = ("--device", "cpu", "--hid-layers", 2, "--hid-dim", 256, "--randomizer-size", 1_000_000)
+TRAINING = ("--optimizer", "ngsgd", "--schedule", "exponential", "--learn-rate", 0.008, "--final-learn-rate", 0.0008)
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "get_fmllr_basis", *sorted(DISCRIMINATIVE), *sorted(CHAIN),
+          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "pretrain_dbn", "train", "get_fmllr_basis", *sorted(DISCRIMINATIVE), *sorted(CHAIN),
           "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 

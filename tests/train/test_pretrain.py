@@ -70,10 +70,13 @@ def test_it_learns_and_leaves_what_it_should(store, tmp_path, capsys):
     assert "nothing to do" in capsys.readouterr().out and not list(exp.glob("rbm*"))
 
 
-@pytest.mark.parametrize("cd_steps", ["1", "2"])
-def test_stopped_and_resumed_equals_undisturbed(store, tmp_path, monkeypatch, cd_steps):
+GROUPS = ["--randomizer-size", "80", "--randomizer-block", "20"]
+
+
+@pytest.mark.parametrize("options", [["--cd-steps", "1"], ["--cd-steps", "2"], GROUPS])
+def test_stopped_and_resumed_equals_undisturbed(store, tmp_path, monkeypatch, options):
     """Stopped within each layer and at their ends, with a checkpoint at every update and at each epoch's end."""
-    options = ["--cd-steps", cd_steps, "--momentum-step-period", "40"]
+    options = [*options, "--momentum-step-period", "40"]
     assert pretrain(store, tmp_path / "whole", *options) == 0
     save, stops = Checkpoints.save, []
 
@@ -95,6 +98,18 @@ def test_stopped_and_resumed_equals_undisturbed(store, tmp_path, monkeypatch, cd
     assert history(tmp_path / "exp") == history(tmp_path / "whole")
     for name in ("1.rbm", "2.rbm", "3.rbm", "3.dbn"):
         assert (tmp_path / "exp" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_frames_can_come_in_groups(store, tmp_path, capsys):
+    for folder, options in (("all", []), ("groups", GROUPS), ("two", ["--ngpu", "2", *GROUPS])):
+        assert pretrain(store, tmp_path / folder, *options) == 0
+        assert ("blocks of 20 frames, of which about 80 frames are shuffled together" in capsys.readouterr().out) == bool(options)
+    assert not any(torch.equal(a, b) for a, b in zip(layers(tmp_path / "all"), layers(tmp_path / "groups"), strict=True))
+    for folder in ("groups", "two"):
+        of_first = [line["cv_loss"] for line in history(tmp_path / folder) if line["layer"] == 1]
+        assert of_first[-1] < of_first[0] and abs(of_first[-1] / history(tmp_path / "all")[3]["cv_loss"] - 1) < 0.05
+    assert pretrain(store, tmp_path / "none", "--randomizer-block", "20") == 1
+    assert "--randomizer-block 20: expected a positive number of frames, and --randomizer-size" in capsys.readouterr().err
 
 
 def test_other_options_start_clean(store, tmp_path, capsys):
