@@ -477,7 +477,8 @@ class Scale:
 
 NEEDS = {"train_deltas": ("align_mono",), "train_lda_mllt": ("align_si",), "train_sat": ("align_lda",),
          "make_fmllr_feats": ("align_fmllr",), "gmm_diag_ubm": ("align_si",), "get_fmllr_basis": ("align_si",),
-         "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm"), "pretrain_dbn": ("pack",), "train": ("pack",)}
+         "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm"),
+         "pretrain_dbn": ("pack",), "train": ("pack",)}
 DISCRIMINATIVE = {"gmm_diag_ubm", "make_denlats", "train_mmi", "train_mmi_fmmi"}
 IVECTORS = {"train_diag_ubm", "train_ivector_extractor", "extract_ivectors"}
 HIRES = {"prepare_chain", *IVECTORS}
@@ -488,8 +489,8 @@ NETWORK = ("--device", "cpu", "--hid-layers", 2, "--hid-dim", 256, "--randomizer
 TRAINING = ("--optimizer", "ngsgd", "--schedule", "exponential", "--learn-rate", 0.008, "--final-learn-rate", 0.0008)
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "pretrain_dbn", "train", "get_fmllr_basis", *sorted(DISCRIMINATIVE), *sorted(CHAIN),
-          "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
+          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "pretrain_dbn", "train", "get_fmllr_basis",
+          *sorted(DISCRIMINATIVE), *sorted(CHAIN), "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
