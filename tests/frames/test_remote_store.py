@@ -162,3 +162,33 @@ def test_other_file_systems_are_those_of_fsspec(tmp_path, monkeypatch):
     combine(tmp_path / "here", ["memory://bucket/store"])
     for (a, _), (b, _) in zip(inputs(FrameStore(tmp_path / "here"), 0), inputs(FrameStore(tmp_path / "store"), 0), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_store_in_an_s3_bucket(tmp_path, monkeypatch):
+    """A bucket of a local server that speaks S3's protocol."""
+    for name, package in (("moto.server", "moto[server]"), ("s3fs", "s3fs")):
+        pytest.importorskip(name, reason=f"{package} is not installed; pip install 'moto[server]' s3fs")
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    for name, value in (("PYKALDIST_CACHE", str(tmp_path / "cache")), ("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"),
+                        ("AWS_DEFAULT_REGION", "us-east-1")):
+        monkeypatch.setenv(name, value)
+    own = make(tmp_path / "store", ["a", "b"])
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        bucket = s3fs.S3FileSystem(endpoint_url=f"http://{host}:{port}")
+        bucket.mkdir("bucket")
+        for file in own.iterdir():
+            bucket.put(str(file), f"bucket/store/{file.name}")
+        assert exists_remote("s3://bucket/store/utts") and not exists_remote("s3://bucket/store/none")
+        combine(tmp_path / "here", ["s3://bucket/store"])
+        for (a, _), (b, _) in zip(inputs(FrameStore(tmp_path / "here"), 0), inputs(FrameStore(own), 0), strict=True):
+            assert torch.equal(a, b)
+        with pytest.raises(UserError, match="s3://bucket/none"):
+            read_remote("s3://bucket/none", 0, 20)
+    finally:
+        server.stop()
