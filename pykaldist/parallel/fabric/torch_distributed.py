@@ -18,6 +18,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,10 +76,31 @@ class TorchDistributed(SplittableProcesses):
         self._sent, self._received = Staging(), Staging()
         atexit.register(self._end)
 
-    @_exchange()
     def use_nccl(self) -> None:
-        """Exchange buffers on GPUs by NCCL from now on. Collective. Each process has set its own device before (torch.cuda.set_device)."""
-        self._nccl = dist.new_group(backend="nccl", timeout=self._limit)
+        """Exchange buffers on GPUs by NCCL from now on. Collective. Each process has set its own device before (torch.cuda.set_device).
+
+        Raises UserError where NCCL does not connect them.
+        """
+        try:
+            self._nccl = self._connected(self._members)
+        except ProcessLostError as error:
+            said = " ".join(str(error).splitlines()[:4])  # the kind of error, and NCCL's own words
+            raise UserError(f"--fabric nccl: NCCL does not connect the GPUs of the {self.size} processes ({said}); NCCL_DEBUG=INFO makes "
+                            "it say more, and --fabric gloo does without it.") from error
+
+    @_exchange()
+    def _connected(self, ranks: list[int], **options: Any) -> dist.ProcessGroup:
+        """A new group whose communicator of NCCL is there.
+
+        torch makes it with the group's first operation, in which all of its processes have to take part. In point-to-point operations
+        (`scatter`) not all do.
+        """
+        group = dist.new_group(ranks, timeout=self._limit, backend="nccl", **options)
+        ones = torch.ones(1, device="cuda")
+        dist.all_reduce(ones, group=group)
+        if ones.item() != len(ranks):  # the host waits, so that what fails does so here
+            raise RuntimeError(f"a sum over {len(ranks)} processes was {ones.item():g} in place of {len(ranks)}")
+        return group
 
     def _end(self) -> None:
         """Release the process groups before Python ends: otherwise their threads would end the process with SIGABRT."""
@@ -158,23 +180,19 @@ class TorchDistributed(SplittableProcesses):
     @_exchange()
     def group(self, members: Sequence[int]) -> TorchDistributed:
         mine = [self._members[p] for p in members]
-        other = self._another([dist.new_group(mine, timeout=self._limit, backend=backend, use_local_synchronization=True)
-                               for backend in self._backends()])
+        other = self._another(mine, use_local_synchronization=True)
         other._members, other.rank, other.size = mine, members.index(self.rank), len(members)
         return other
 
     @_exchange()
     def duplicate(self) -> TorchDistributed:
-        return self._another([dist.new_group(self._members, timeout=self._limit, backend=backend) for backend in self._backends()])
+        return self._another(self._members)
 
-    def _backends(self) -> list[str]:
-        """The backends of this process's groups: that of CPUs, and that of GPUs, if there is one."""
-        return ["gloo"] if self._nccl is None else ["gloo", "nccl"]
-
-    def _another(self, groups: list[dist.ProcessGroup]) -> TorchDistributed:
-        """The same processes with groups and host memory of their own."""
+    def _another(self, ranks: list[int], **options: Any) -> TorchDistributed:
+        """The processes `ranks` of the job with groups and host memory of their own."""
         other = copy.copy(self)
-        other._group, other._nccl = groups[0], groups[1] if len(groups) > 1 else None
+        other._group = dist.new_group(ranks, timeout=self._limit, backend="gloo", **options)
+        other._nccl = None if self._nccl is None else self._connected(ranks, **options)
         other._sent, other._received = Staging(), Staging()
         self._all.append(other)
         return other
