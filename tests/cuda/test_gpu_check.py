@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import gpu_check
@@ -38,7 +40,7 @@ def test_the_table():
 
 
 def test_what_fails_and_what_comes_too_late_is_not_as_wanted(capsys):
-    def broken(folder, device):
+    def broken(folder, device, until):
         yield Row("first", device, good=True)
         raise RuntimeError("it broke\nhere")
 
@@ -47,6 +49,50 @@ def test_what_fails_and_what_comes_too_late_is_not_as_wanted(capsys):
     late = gpu_check.run({"broken": broken, "next": broken}, "cuda:0", time.monotonic() - 1)
     assert late == [Row(name, "TimeoutError: the time is over", "to the end", False) for name in ("broken", "next")]
     assert "RuntimeError: it broke" in capsys.readouterr().err
+
+
+def test_a_command_that_hangs_ends_with_the_time(tmp_path, monkeypatch):
+    """With what it has started; and a row says so."""
+    hangs = f"""import subprocess, time
+with open({str(tmp_path / "pid")!r}, "w") as file:
+    print(subprocess.Popen(["sleep", "600"]).pid, file=file)
+time.sleep(600)"""
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"^it ran out of time$"):
+        gpu_check.finished("it", [sys.executable, "-S", "-c", hangs], began + 5.0)
+    pid = int((tmp_path / "pid").read_text())
+    assert wait_for(lambda: is_over(pid)) and time.monotonic() < began + 300
+    assert gpu_check.finished("it", [sys.executable, "-S", "-c", "print(7)"], time.monotonic() + 300).stdout == "7\n"
+
+    monkeypatch.setattr(gpu_check, "JOB_SECONDS", 0.0)
+    monkeypatch.setattr(gpu_check, "possible_fabrics", lambda gpus: {"gloo": ""})
+    monkeypatch.setattr(gpu_check, "train", lambda *options: torch.zeros(1))
+    rows = gpu_check.run({"fabrics": gpu_check.fabrics}, "cpu", time.monotonic() + 300)
+    assert rows == [Row("fabrics", "TimeoutError: the job gloo-ma ran out of time", "to the end", False)]
+    monkeypatch.setattr(gpu_check, "TESTS", (str(tmp_path),))
+    (row,) = gpu_check.run({"tests": gpu_check.the_tests}, "cpu", time.monotonic() + 0.2)
+    assert row == Row("tests", "TimeoutError: pytest ran out of time", "to the end", False)
+
+
+def wait_for(what, seconds=60.0):
+    until = time.monotonic() + seconds
+    while not what() and time.monotonic() < until:
+        time.sleep(0.05)
+    return what()
+
+
+def is_over(pid):
+    """Whether a process has ended, be it that nobody has asked for its status."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_every_file_with_tests_marked_gpu_is_run_there_or_left_out_by_name(root):
+    files = {str(path.relative_to(root)) for path in (root / "tests").rglob("test_*.py") if "pytest.mark.gpu" in path.read_text()}
+    run = {name for name in files if any(Path(name).is_relative_to(folder) for folder in gpu_check.TESTS)}
+    assert len(run) > 15 and files - run == set(gpu_check.WITHOUT) and all(gpu_check.WITHOUT.values())
 
 
 def test_calls_are_counted_between_marks():
@@ -72,11 +118,11 @@ def test_which_fabrics_are_possible(monkeypatch):
 @pytest.mark.gpu
 def test_parity(cuda, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check, "NETWORKS", SMALL)
-    rows = list(gpu_check.parity(tmp_path, "cuda:0"))
+    rows = list(gpu_check.parity(tmp_path, "cuda:0", math.inf))
     assert len(rows) == len(FRAME_OPTIMIZERS) + 1 and all(row.good for row in rows), rows
     trained = gpu_check.train
     monkeypatch.setattr(gpu_check, "train", lambda store, exp, *options: trained(store, exp, *options) * (1 + 1e-6 * ("cuda:0" in options)))
-    assert not any(row.good for row in gpu_check.parity(tmp_path, "cuda:0") if "parameters" in row.what)
+    assert not any(row.good for row in gpu_check.parity(tmp_path, "cuda:0", math.inf) if "parameters" in row.what)
 
 
 @pytest.mark.gpu
@@ -91,7 +137,7 @@ def test_launches_are_counted(cuda, tmp_path, monkeypatch):
         return (found[-2] - found[-6]) / 4, 0.0
 
     monkeypatch.setattr(gpu_check, "calls", calls)
-    assert [row.good for row in gpu_check.launches(tmp_path, "cuda:0")] == [True, True]
+    assert [row.good for row in gpu_check.launches(tmp_path, "cuda:0", math.inf)] == [True, True]
 
 
 @pytest.mark.gpu
