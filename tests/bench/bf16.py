@@ -23,13 +23,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from machine import machine, possible
 from train_step import MODELS, RATE, random_store
 
-from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.sequences import SequenceSampler
 from pykaldist.frames.store import FrameStore
-from pykaldist.nnet.arithmetic import arithmetic, cpu
+from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.components import Affine, Sigmoid
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.kinds import default_splice, init_nnet, make_nnet
@@ -145,13 +145,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
-    model, _, flags = cpu()
-    has = ", ".join(sorted(flag for flag in flags if flag.startswith("amx") or flag in ("avx2", "avx512f", "avx512_bf16")))
-    print(f"{model} ({has}), {args.threads} threads, torch {torch.__version__}, float32 and bf16")
-    try:
-        arithmetic("bf16", CPU)
-    except UserError as error:
-        print(f"not measured: {error}")
+    print(machine())
+    if possible("bf16", lambda: arithmetic("bf16", CPU)) is None:
         return
     for dtype in (torch.float32, torch.bfloat16):
         a, b, c = (torch.randn(2048, 2048).to(dtype) for _ in range(3))

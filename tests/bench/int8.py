@@ -5,12 +5,14 @@
 
 Measured is what the decoder asks for: log-likelihoods of every utterance of the data directory from its features, with splicing and the
 softmax. Each run has every arithmetic once; ratios are of one run, and medians, with the spread, are printed. The network is that of
-final.pt in the first folder, which stays as it is; lattices go to a folder of their own. bf16 is left out where the CPU has none.
+final.pt in the first folder, which stays as it is; lattices go to a folder of their own. What the CPU does not multiply, bf16 or int8,
+is left out, and that is said.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import statistics
@@ -22,11 +24,10 @@ from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
 
 import torch
+from machine import machine, possible
 
-from pykaldist.decode.acoustic import load_acoustic_model
-from pykaldist.errors import UserError
+from pykaldist.decode.acoustic import AcousticModel, load_acoustic_model
 from pykaldist.io.datadir import DataDir
-from pykaldist.nnet.arithmetic import check_bf16, cpu
 from pykaldist.nnet.forwarding import ForwardOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,27 +57,29 @@ def main() -> None:
     parser.add_argument("--rates-only", action="store_true", help="do not decode")
     args = parser.parse_args()
     torch.set_grad_enabled(False)
-    dtypes = ["float32", "bf16", "int8"]
-    try:
-        check_bf16()
-    except UserError as error:
-        print(f"without bf16: {error}")
-        dtypes.remove("bf16")
-    models = {dtype: load_acoustic_model(args.model_dir, forwarding=ForwardOptions(device="cpu", dtype=dtype)) for dtype in dtypes}
+    print(machine())
+
+    def load(dtype: str) -> AcousticModel:
+        return load_acoustic_model(args.model_dir, forwarding=ForwardOptions(device="cpu", dtype=dtype))
+
+    models = {"float32": load("float32")}
+    for dtype in ("bf16", "int8"):
+        model = possible(dtype, functools.partial(load, dtype))
+        if model is not None:
+            models[dtype] = model
     data = DataDir(args.data)
     feats = [models["float32"].features(data, utt) for utt in data.utt2spk]
     frames = sum(map(len, feats))
-    spent: dict[str, list[float]] = {dtype: [] for dtype in dtypes}
+    spent: dict[str, list[float]] = {dtype: [] for dtype in models}
     for _ in range(args.runs + 1):
         for dtype, model in models.items():
             begun = time.perf_counter()
             for one in feats:
                 model.loglikes(one)
             spent[dtype].append(time.perf_counter() - begun)
-    name = cpu().name
-    print(f"{name}, torch {torch.__version__}, 1 thread; {len(feats)} utterances, {frames:,} frames; {args.runs} runs\n")
+    print(f"{len(feats)} utterances, {frames:,} frames; {args.runs} runs\n")
     print("| arithmetic | frames/s | over float32 | best WER |\n| --- | --- | --- | --- |")
-    for dtype in dtypes:
+    for dtype in models:
         seconds = spent[dtype][1:]
         ratios = [a / b for a, b in zip(spent["float32"][1:], seconds, strict=True)]
         folders = args.model_dir.resolve(), args.graph.resolve(), args.data.resolve()

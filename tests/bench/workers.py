@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from machine import machine, possible
 from ranks import on_ranks
 
 from pykaldist.frames.sampler import Partition, Sampler
@@ -128,6 +129,7 @@ def spread(values: list[float], digits: int = 2) -> str:
 
 def report(seconds: dict[str, list[tuple[float, float]]], ranks: int, together: Team, args: argparse.Namespace) -> None:
     frames = f"{args.frames:,} frames a worker, {args.runs} runs"
+    print(machine())
     how = f"pattern {args.pattern}" if args.strategy.endswith("adpsgd") else f"average period {args.average_period}"
     print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, {how}, {args.dtype}, minibatch {args.minibatch_size}, "
           f"{frames}, one thread a process")
@@ -159,6 +161,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
+    if possible(args.dtype, lambda: arithmetic(args.dtype, torch.device("cpu"))) is None:
+        return
     on_ranks(args.ranks, lambda folder: measure(folder, args))
 
 
