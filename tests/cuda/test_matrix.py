@@ -38,7 +38,7 @@ FRAMES = {name: [*options[:options.index("--minibatch-size")], "--minibatch-utts
 EXTRAS = {"mse": ("target_feats",), "ctc": ("labels",)}
 LATTICES = {name for name, objective in OBJECTIVES.items() if issubclass(objective, LatticeObjective)}
 AS_THEY_ARE = {"ctc"} | LATTICES  # whose steps are not recorded, as no two minibatches have the same shapes
-WAITS = {"ctc"}  # its loss copies lengths to the device, and counts wrong labels on the host
+WAITS = {"ctc": 4}  # a step: torch's loss asks twice whether MIOpen takes the labels, on the host, and it and its derivative copy lengths
 LENGTHS = [20, 35, 50, 44, 60, 31]
 ADAMS = {name for name, (_, kind) in FRAME_OPTIMIZERS.items() if issubclass(kind, Adam)}  # all that they know of a network is its maps
 MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, FRAME_OPTIMIZERS, strategies())
@@ -88,7 +88,7 @@ def check(cuda: EmulatedCuda | None, make_store, make_denlats, folder, monkeypat
                "--num-epochs", "2", *workers(strategy, folder)]
     with waits_of_steps(cuda) as waits:
         recorded = train(store, folder / "recorded", *options)
-    assert not waits or objective in WAITS
+    assert max(map(len, waits), default=0) <= WAITS.get(objective, 0), max(waits, key=len)
     if objective not in AS_THEY_ARE:
         assert replays(cuda) > 10
         monkeypatch.setattr(_StepGraphs, "LIMIT", 0)

@@ -58,12 +58,12 @@ def launches_of_minibatches(cuda: EmulatedCuda) -> Iterator[list[int]]:
 
 
 @contextmanager
-def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[str]]:
+def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[list[str]]]:
     """What the host waits for within the device's part of a step, but for events, and for the first minibatch's Fisher matrices.
 
-    A real device (None) does not tell: nothing is found there (gpu_check.py asks PyTorch's profiler).
+    A list for each step that waits. A real device (None) does not tell: nothing is found there (gpu_check.py asks PyTorch's profiler).
     """
-    found: list[str] = []
+    found: list[list[str]] = []
     if cuda is None:
         yield found
         return
@@ -73,8 +73,10 @@ def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[str]]:
         def step(optimizer: Optimizer, *args: Any) -> None:
             before = cuda.synchronisations.copy()
             part(optimizer, *args)
-            found.extend(what for what in cuda.synchronisations - before
-                         if not what.startswith("event") and not ("natural_gradient.py" in what and optimizer.states[0].output.calls == 0))
+            waits = [what for what in (cuda.synchronisations - before).elements()
+                     if not what.startswith("event") and not ("natural_gradient.py" in what and optimizer.states[0].output.calls == 0)]
+            if waits:
+                found.append(waits)
 
         return step
 
