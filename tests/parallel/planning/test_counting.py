@@ -10,16 +10,19 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 
+from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.frames.sequences import SequenceOptions
 from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.dnn import DnnOptions
-from pykaldist.nnet.kinds import make_nnet
+from pykaldist.nnet.kinds import default_splice, init_nnet, make_nnet
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.ngsgd import RARE_PERIOD
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
+from pykaldist.parallel.planning import counting
 from pykaldist.parallel.planning.counting import Kernel, KernelCounter, count_step, kernels_of, num_bytes, step_kernels
 
 PDFS = 12
@@ -61,7 +64,7 @@ def products(kernels: list[Kernel]) -> int:
 
 @pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_flops_are_those_of_torchs_counter_and_profiler(optimizer):
-    """On the CPU, whose steps are real: NG-SGD's later ones, with statistics and without."""
+    """On the CPU, whose steps are real: NG-SGD's later ones, with statistics and without, but for what compiled kernels multiply there."""
     trial = Trial.make(optimizer, "cpu")
     with torch.no_grad():
         for number in range(FIRST_UPDATES + 6):
@@ -76,6 +79,51 @@ def test_flops_are_those_of_torchs_counter_and_profiler(optimizer):
             trial.optimizer.model.forward(trial.minibatch.inputs)
     profiled = sum(event.flops for event in profiler.key_averages() if event.key in ("aten::mm", "aten::addmm"))
     assert products(forward) == profiled == 2 * 10 * (20 * 16 + 2 * 16 * 16 + 16 * PDFS)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_flops_of_a_step_are_those_of_torchs_counter_on_a_cpu(network):
+    """Forwards and backwards, of real steps with SGD, the second of which takes over the states of the first."""
+    options, rows, sequences = NETWORKS[network], 10, None
+    if isinstance(options, SequenceOptions):
+        chunk, streams = options.parts(), options.num_streams
+        rows = streams * (chunk.left + chunk.size + chunk.right)
+        continues = options.sequences == "streams"
+        sequences = Sequences([streams] * (rows // streams), streams * chunk.size, continues=continues,
+                              leaves=rows // streams - 1 if continues else -1)
+    generator, splice = torch.Generator().manual_seed(0), default_splice(options)
+    model = make_nnet(options, 8 * len(splice), 16, len(splice), "cpu")
+    init_nnet(model, options, generator)
+    learner = Supervised(model, CrossEntropy())
+    learner.reserve(rows)
+    optimizer = make_optimizer("sgd", learner, FRAME_OPTIMIZERS["sgd"][0]())
+    inputs, targets = torch.randn(rows, model.input_dim, generator=generator), torch.randint(16, (rows,), generator=generator)
+    minibatch = Minibatch(inputs, targets, 0, False, sequences=sequences)
+    for index in range(2):
+        if sequences is not None:
+            sequences.place = 0, 0, index
+        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=FORMULAS) as torchs:
+            optimizer.local_step(minibatch, 0.01, torch.zeros(3, dtype=torch.float64))
+    assert count_step(options, "sgd", minibatch_size=rows, feat_dim=8, num_pdfs=16).flops == torchs.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_flops_of_a_step_are_those_of_torchs_counter_without_a_device(monkeypatch, network, optimizer):
+    """Of the very steps that are counted: NG-SGD's with statistics and without, on the way that they take on a GPU."""
+    seen = []
+
+    def both(work):
+        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=FORMULAS) as torchs, KernelCounter() as ours:
+            work()
+        assert products(ours.kernels) == torchs.get_total_flops()
+        seen.append(torchs.get_total_flops())
+        return ours.kernels
+
+    monkeypatch.setattr(counting, "kernels_of", both)
+    step = count_step(NETWORKS[network], optimizer, minibatch_size=10, feat_dim=8, num_pdfs=16)
+    with_vectors = step.flops - sum(products([kernel]) * times for kernel, times in step.kernels)  # which torch's counter leaves out
+    assert len(seen) >= 3 and min(seen[1:3]) > 0 and 0 <= with_vectors < 0.05 * step.flops
 
 
 @pytest.mark.parametrize("network", NETWORKS)
