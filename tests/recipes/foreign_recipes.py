@@ -73,15 +73,18 @@ def fetching(files: Path, programs: Path) -> Path:
     return programs
 
 
-def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = True, programs: Path | None = None) -> str:
+def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = True, programs: Path | None = None,
+        environment: dict[str, str] | None = None) -> str:
     """Run the recipe; returns what it has said.
 
-    `ends`: to its last line; else to a script that `ends_at` has made. `programs`: a folder of programs for its PATH.
+    `ends`: to its last line; else to a script that `ends_at` has made. `programs`: a folder of programs for its PATH. `environment`: what
+    its user sets.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_") and name != "PYTHONPATH"}
+    own["PYKALDIST_PYTHON"] = sys.executable
     own["PATH"] = ":".join([str(programs)] * bool(programs) + [path_without("qsub", own["PATH"], recipe / "own_bin")])
     with open(recipe / "said", "w") as said:
-        process = subprocess.Popen([script, *arguments], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, stdout=said,
+        process = subprocess.Popen([script, *arguments], cwd=recipe, env={**own, **(environment or {})}, stdout=said,
                                    stderr=subprocess.STDOUT, start_new_session=True)
         status = process.wait()
     while _goes_on(process.pid):

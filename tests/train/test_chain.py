@@ -18,6 +18,7 @@ from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.copied_alignments import copy_alignments
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.feats.pipeline import FeaturePipeline
@@ -113,6 +114,25 @@ def test_preparation_makes_what_kaldi_has_and_is_not_made_twice(prepared):
         assert set(chunks.frames) <= {90, 60} and not chunks.manifest.skipped
         assert {int(one) for one in chunks.utt} == set(range(len(store.utts)))
     assert not prepare(prepared)
+
+
+def test_noisy_copies_train_with_the_alignments_of_their_originals(golden: Path, tmp_path: Path) -> None:
+    folder, rng = folder_of_an4(golden, tmp_path), np.random.default_rng(0)
+    feats = dict(MatrixReader(folder / "data/feats.scp"))
+    with MatrixWriter(folder / "data/all.ark", folder / "data/feats.scp") as writer:
+        for utt, matrix in {**{f"aug-{utt}": matrix + rng.normal(size=matrix.shape) for utt, matrix in feats.items()}, **feats}.items():
+            writer.write(utt, matrix.astype(np.float32))
+    utts = sorted([*feats, *(f"aug-{utt}" for utt in feats)])
+    for name in ("utt2spk", "spk2utt", "wav.scp"):
+        (folder / "data" / name).write_text("".join(f"{utt} {utt}{'.wav' * (name == 'wav.scp')}\n" for utt in utts))
+    (folder / "data/utt2uniq").write_text("".join(f"{utt} {utt.removeprefix('aug-')}\n" for utt in utts))
+    copy_alignments(DataDir(folder / "data"), folder / "ali", folder / "ali_all", ["aug"])
+    Preparation(folder / "data", folder / "tree", folder / "ali_all", folder / "exp", PreparationOptions(chunk_width=WIDTHS, cv_utts=2),
+                PhoneLmOptions(num_extra_lm_states=300)).run()
+    train, dev = (set(FrameStore(folder / "exp/store" / name).utts) for name in ("train", "dev"))
+    assert len(dev) == 2 and dev < feats.keys()  # and copies of these are in neither
+    assert train == {name for utt in feats.keys() - dev for name in (utt, f"aug-{utt}")}
+    assert main([*words(folder, "--num-epochs", "1"), str(folder / "exp/trained")]) == 0
 
 
 def test_a_copy_of_what_was_prepared_is_not_made_again(prepared, tmp_path):

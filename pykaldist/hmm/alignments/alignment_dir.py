@@ -220,13 +220,13 @@ def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj
     write_text(path / "num_jobs", f"{nj}\n")
 
 
-def record(path: Path, made_by: str, data: DataDir | None = None) -> None:
-    """Leave in a finished directory which features and transcripts it was made of, and which of its files belong together."""
+def record(path: Path, made_by: str, data: DataDir | None = None, features: bool = True) -> None:
+    """Leave in a finished directory which transcripts and `features` it was made of, and which of its files belong together."""
     (path / TEXTS).unlink(missing_ok=True)
     if data is not None and data.has("text"):
         write_text(path / TEXTS, "".join(f"{utt} {crc}\n" for utt, crc in _text_sums(data)))
     own = [*FILES, *(found.name for found in (*archives(path, "ali"), *archives(path, "ali_pdf"), *of_speakers(path)))]
-    inputs = [] if data is None else provenance.of_archives(data.feats.archives())
+    inputs = [] if data is None or not features else provenance.of_archives(data.feats.archives())
     provenance.record(path, made_by, inputs, [name for name in own if name not in ("resume.npz", TEXTS, provenance.FILE)])
 
 
