@@ -50,25 +50,31 @@ def exists_remote(url: str) -> bool:
     if not url.startswith(("http://", "https://")):
         filesystem, path = _filesystem(url)
         return bool(filesystem.exists(path))
-    response = _pool().request("HEAD", url)
+    response = _request("HEAD", url, {})
     if response.status not in (200, 403, 404):  # an object store says 403 where one may not list what there is
         raise UserError(f"{url} cannot be read (HTTP status {response.status}); look at the address and at who may read it.")
     return bool(response.status == 200)
 
 
 def _read_http(url: str, first: int, end: int | None) -> bytes:
-    import urllib3
-
-    headers = {} if end is None else {"Range": f"bytes={first}-{end - 1}"}
-    try:
-        response = _pool().request("GET", url, headers=headers)
-    except urllib3.exceptions.HTTPError as error:
-        raise UserError(f"{url} cannot be read ({error}); look at the address and at the network.") from error
+    response = _request("GET", url, {} if end is None else {"Range": f"bytes={first}-{end - 1}"})
     if end is not None and response.status == 200:
         raise UserError(f"{url}: this server gives no parts of files (it does not know Range); use another, or copy the store.")
     if response.status not in (200, 206):
         raise UserError(f"{url} cannot be read (HTTP status {response.status}); look at the address and at who may read it.")
-    return response.data
+    return bytes(response.data)
+
+
+def _request(method: str, url: str, headers: dict[str, str]) -> Any:
+    """A server's answer. Raises UserError where there is none."""
+    import urllib3
+
+    try:
+        return _pool().request(method, url, headers=headers)
+    except urllib3.exceptions.HTTPError as error:
+        if isinstance(getattr(error, "reason", error), urllib3.exceptions.SSLError):
+            raise UserError(f"{url} cannot be read ({error}); for a certificate of your own set SSL_CERT_FILE to its file.") from error
+        raise UserError(f"{url} cannot be read ({error}); look at the address and at the network.") from error
 
 
 @functools.cache

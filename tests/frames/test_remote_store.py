@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import http.server
 import re
+import shutil
+import ssl
+import subprocess
 import threading
 from pathlib import Path
 
@@ -64,6 +67,22 @@ def server(tmp_path, monkeypatch):
         thread.join()
 
 
+@pytest.fixture
+def secure(server, tmp_path, monkeypatch):
+    """The server over TLS, with a certificate that no authority has signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    remote._pool.cache_clear()
+    yield f"https://127.0.0.1:{server.server_port}", certificate
+    remote._pool.cache_clear()
+
+
 def make(path, names, dtype="float32"):
     rng = np.random.default_rng(sum(map(ord, "".join(names))))
     feats = {utt: rng.standard_normal((30 + 5 * n, 3), np.float32) for n, utt in enumerate(names)}
@@ -113,6 +132,20 @@ def test_a_network_is_trained_on_a_remote_store(server, tmp_path, capsys):
     assert main(["train", *options, str(tmp_path / "here"), str(tmp_path / "one")]) == 0
     assert main(["train", *options, str(tmp_path / "there/store"), str(tmp_path / "two")]) == 0
     assert (tmp_path / "one/final.nnet").read_bytes() == (tmp_path / "two/final.nnet").read_bytes()
+
+
+def test_a_store_over_tls_is_read_where_its_certificate_is_known(secure, tmp_path, monkeypatch):
+    url, certificate = secure
+    make(tmp_path / "there/a", "abc")
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    for ask in (read_remote, exists_remote):
+        with pytest.raises(UserError, match=r"manifest.json cannot be read .*certificate.*; for a certificate of your own set SSL_"):
+            ask(f"{url}/a/manifest.json")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    remote._pool.cache_clear()
+    combine(tmp_path / "found", [f"{url}/a"])
+    for (a, b), (c, d) in zip(inputs(FrameStore(tmp_path / "found"), 40), inputs(FrameStore(tmp_path / "there/a"), 40), strict=True):
+        assert torch.equal(a, c) and torch.equal(b, d)
 
 
 def test_parts_are_read_once_and_those_used_longest_ago_go_first(server, tmp_path, monkeypatch):
