@@ -29,11 +29,12 @@ from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.progress import Progress
 
 
-def align_nnet_dir(data_dir: Path, lang_dir: Path, src: Path, ali: Path, options: AlignOptions, nj: int = 1, device: str = "cpu",
+def align_nnet_dir(data_dir: Path, lang_dir: Path, src: Path, ali: Path, options: AlignOptions, forwarding: ForwardOptions, nj: int = 1,
                    log: Callable[[str], None] = print) -> str:
     """Align a data directory with the network in `src`, into `nj` archives; returns a line that says what came out.
 
-    Raises UserError where `src` has no network, or more than a tenth of the utterances cannot be aligned.
+    `forwarding`: where the network computes, and how utterances go through it. Raises UserError where `src` has no network, or more than
+    a tenth of the utterances cannot be aligned.
     """
     if src.resolve() == ali.resolve():
         raise UserError(f"{ali} is both source and target; align into another directory.")
@@ -45,7 +46,7 @@ def align_nnet_dir(data_dir: Path, lang_dir: Path, src: Path, ali: Path, options
 
     def network() -> AcousticModel:
         if not hasattr(own, "model"):
-            own.model = load_acoustic_model(src, forwarding=ForwardOptions(device=device))
+            own.model = load_acoustic_model(src, forwarding=forwarding)
         model: AcousticModel = own.model
         return model
 

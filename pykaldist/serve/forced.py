@@ -247,7 +247,7 @@ def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None,
         collect_parts(seen, work / "fmllr", "fmllr", 1)
         data = DataDir(seen.path)
     if is_network:
-        align_nnet_dir(data.path, lang.path, model_dir, ali, align_options, device=options.device, log=log)
+        align_nnet_dir(data.path, lang.path, model_dir, ali, align_options, ForwardOptions(device=options.device), log=log)
     else:
         align_dir(data.path, lang.path, model_dir, ali, align_options, log=log)
     return ali, data

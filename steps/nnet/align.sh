@@ -11,6 +11,8 @@ Options:
   --cmd <command>           # how to run the job (run.pl)
   --device <name>           # where the network computes: cpu, cuda, cuda:N or auto (cpu)
   --use-gpu yes|no|optional # the same, as Kaldi says it
+  --forward-opts <options>  # how utterances go through it: "--dtype bf16", "--dtype int8"; "--forward chunks",
+                            # "--forward latency-controlled"
   --beam <beam>             # of the alignment (10)
   --retry-beam <beam>       # where an utterance does not reach its end (40)
   --careful true|false      # let an utterance fail that fits its transcript better said again, in part, than said once (false)
@@ -21,7 +23,7 @@ EOF
 }
 
 nj=4 cmd=run.pl device=cpu use_gpu=no beam=10 retry_beam=40 careful=false scale_opts="" stage=0 ivector="" text="" align_to_lats=false
-nnet_forward_opts="--no-softmax=true --prior-scale=1.0"
+forward_opts="" nnet_forward_opts="--no-softmax=true --prior-scale=1.0"
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi
@@ -38,6 +40,6 @@ done
 fewer_jobs "$data" utterances
 
 $cmd "$dir/log/align.log" pykaldist align-nnet --nj "$nj" --device "$device" --beam "$beam" --retry-beam "$retry_beam" --careful "$careful" \
-  $scale_opts "$@" || exit 1
+  $scale_opts $forward_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/align.log" | sed "s/^/align.sh: /" >&2
 echo "align.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/align.log"); alignments in $dir"

@@ -15,16 +15,17 @@ Options:
   --nnet <file>                    # in place of the directory's own
   --config <file>                  # options, one a line as name=value
   --device <name>, or --use-gpu yes|no|optional   # where the network computes (cpu)
+  --forward-opts <options>         # how utterances go through it: "--dtype bf16"; those of steps/decode.sh
   --sub-split, --max-mem, --num-threads, --parallel-opts <value>   # taken as Kaldi takes them, and change nothing
 Not here: --ivector.
 EOF
 }
 
 nj=4 cmd=run.pl acwt=0.1 beam=13.0 lattice_beam=7.0 max_active=5000 nnet="" device=cpu use_gpu=no ivector=""
-nnet_forward_opts="--no-softmax=true --prior-scale=1.0" sub_split=1 max_mem="" num_threads=1 parallel_opts=""
+forward_opts="" nnet_forward_opts="--no-softmax=true --prior-scale=1.0" sub_split=1 max_mem="" num_threads=1 parallel_opts=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 . nnet1_options.sh
 . denominator_lattices.sh
-denominator_lattices "$@" --device "$device" ${nnet:+--nnet "$nnet"} || exit 1
+denominator_lattices "$@" --device "$device" ${forward_opts:+--forward-opts "$forward_opts"} ${nnet:+--nnet "$nnet"} || exit 1

@@ -1,0 +1,79 @@
+"""Alignment with a network, by the verb and by its script, in other arithmetics.
+
+The network is trained on the tiny corpus that `pykaldist compile` takes through every stage.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.cli import _rehearsal, main
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
+from pykaldist.nnet import arithmetic
+from pykaldist.nnet.network import Network
+
+from .conftest import link_scripts, succeed
+
+STAGES = ("prepare-lang dict <UNK> lang_tmp lang", "make-cmvn data cmvn",
+          "train-mono --totgauss 30 --num-starts 1 --num-iters 3 --realign-iters 1 --max-iter-inc 2 data lang mono",
+          "align-si data lang mono mono_ali", "pack --cv-percent 20 data mono_ali store",
+          "train --device cpu --num-epochs 3 --hid-layers 2 --hid-dim 32 --splice 1 --minibatch-size 32 store dnn")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """The tiny corpus as a recipe's directory: a small network in dnn, and a script that notes jobs."""
+    folder = tmp_path_factory.mktemp("tiny")
+    link_scripts(folder, root)
+    with _rehearsal.corpus(folder):
+        for stage in STAGES:
+            assert main(stage.split()) == 0, stage
+    (folder / "note").write_text("#!/usr/bin/env bash\necho \"$*\" >> noted\ntouch denlats/failed.1\n")
+    (folder / "note").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def tiny(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same as the working directory, without what other tests have made."""
+    for name in ("ali", "denlats"):
+        shutil.rmtree(made / name, ignore_errors=True)
+    monkeypatch.chdir(made)
+    (made / "noted").unlink(missing_ok=True)
+    return made
+
+
+def aligned(tiny: Path, *options: str) -> dict[str, np.ndarray]:
+    """The transition-ids of each utterance, aligned by the verb."""
+    assert main(["align-nnet", "--device", "cpu", *options, "data", "lang", "dnn", "ali"]) == 0
+    return dict(AlignmentDir(tiny / "ali").labels)
+
+
+@pytest.mark.parametrize(("dtype", "flag"), [("bf16", "avx512_bf16"), ("int8", "avx512_vnni")])
+def test_other_arithmetics_align_nearly_all_frames_as_float32_does(tiny, tmp_path, monkeypatch, dtype, flag):
+    (tmp_path / "cpuinfo").write_text(f"flags : {flag}\n")
+    monkeypatch.setattr(arithmetic, "CPUINFO", tmp_path / "cpuinfo")
+    used, loglikes = set(), Network.loglikes
+    monkeypatch.setattr(Network, "loglikes", lambda network, feats: used.add(network.forwarding.dtype) or loglikes(network, feats))
+    expected = aligned(tiny)
+    assert used == {"float32"}
+    used.clear()
+    found = aligned(tiny, "--dtype", dtype, "--nj", "2")
+    assert used == {dtype} and list(found) == list(expected) and len(found) == 12
+    assert np.mean(np.concatenate([found[utt] == tids for utt, tids in expected.items()])) >= 0.98
+
+
+@pytest.mark.parametrize("script", ["steps/nnet/align.sh data lang dnn ali", "steps/nnet/make_denlats.sh data lang dnn denlats"])
+def test_the_scripts_hand_on_how_utterances_go_through_the_network(tiny, script):
+    name, *arguments = script.split()
+    (tiny / "denlats").mkdir()
+    succeed(tiny, name, "--nj", "1", "--cmd", "./note", "--forward-opts", "--dtype bf16 --forward chunks", *arguments)
+    succeed(tiny, name, "--nj", "1", "--cmd", "./note", *arguments)
+    given, plain = (tiny / "noted").read_text().splitlines()
+    verb = "align-nnet" if "align" in script else "decode"
+    assert f" pykaldist {verb} " in given and " --dtype bf16 --forward chunks " in given
+    assert f" pykaldist {verb} " in plain and "--dtype" not in plain
