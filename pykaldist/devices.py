@@ -45,6 +45,19 @@ def choose_device(name: str, number: int = 0) -> str:
     return f"cuda:{number % visible if index is None else index}"
 
 
+def take_device(name: str, number: int = 0) -> str:
+    """Choose a device as `choose_device` does, and make it the current one of this thread, which computes there.
+
+    PyTorch's own kernels find the device of their tensors; others, such as Triton's, are launched on the current one.
+    """
+    device = choose_device(name, number)
+    if device != "cpu":
+        import torch
+
+        torch.cuda.set_device(device)
+    return device
+
+
 def device_name(number: int) -> str:
     """A name of CUDA device `number` of this process that is its name in every other process of the machine, too.
 

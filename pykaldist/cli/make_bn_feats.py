@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.devices import choose_device
+from pykaldist.devices import take_device
 from pykaldist.feats.make import transform_part
 from pykaldist.io.datadir import DataDir
 
@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> None:
     from pykaldist.nnet.bottleneck import BottleneckPipeline
 
     torch.set_num_threads(1)  # jobs are processes
-    pipeline = BottleneckPipeline(args.nnet_dir, args.remove_last_components, choose_device(args.device, args.job - 1))
+    pipeline = BottleneckPipeline(args.nnet_dir, args.remove_last_components, take_device(args.device, args.job - 1))
     transform_part(DataDir(args.source), DataDir(args.target), pipeline, args.feat_dir, args.job, args.nj, "bn")

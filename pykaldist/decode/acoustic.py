@@ -17,7 +17,7 @@ import numpy as np
 
 from pykaldist.decode.chunks import Nnet3Options
 from pykaldist.decode.sgmm import GSELECT, SgmmModel
-from pykaldist.devices import choose_device, parse_device
+from pykaldist.devices import parse_device, take_device
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.gmm.fmpe import Fmpe
@@ -269,7 +269,7 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
                             "--dtype say nothing; leave them out.")
         if options.forward not in ("whole", "looped"):
             raise UserError(f"--forward {options.forward}: {mdl} is an nnet3 network, for which it is whole or looped.")
-        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1), nnet3 or Nnet3Options(), options.forward == "looped")
+        return Nnet3Scorer(folder, mdl, take_device(options.device, job - 1), nnet3 or Nnet3Options(), options.forward == "looped")
     if options.forward == "looped":
         raise UserError(f"--forward looped is for nnet3 networks, and {folder} has none; leave it out.")
     if nnet3 is not None and nnet3.online_ivector_dir is not None:
@@ -295,7 +295,7 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
                                 "steps/nnet/make_fmllr_feats.sh.")
             if fmpe is not None:
                 raise UserError(f"{model_dir} has a network ({name}), and --fmpe is for GMMs; leave it out.")
-            return load(folder, options, choose_device(options.device, job - 1), dataclasses.replace(files, model=model))
+            return load(folder, options, take_device(options.device, job - 1), dataclasses.replace(files, model=model))
     if (folder / GMM).is_file():
         if parse_device(options.device)[0] == "cuda":
             raise UserError(f"--device {options.device}: {model_dir} has a GMM, which is decoded on the CPU; leave the option out.")

@@ -13,17 +13,17 @@ DEVICES = {"yes": "auto", "no": "cpu", "optional": "auto"}
 
 
 def device_of(use_gpu: str, device: str = "auto") -> str:
-    """The device that Kaldi's --use-gpu means, or `device` where it is empty, as `choose_device` has it.
+    """The device that Kaldi's --use-gpu means, or `device` where it is empty, as `take_device` has it.
 
     With `yes` a machine without a GPU computes on its CPU, as a Kaldi that was built without CUDA does, and says so. Raises UserError for
     other words.
     """
-    from pykaldist.devices import choose_device
+    from pykaldist.devices import take_device
     from pykaldist.errors import UserError
 
     if use_gpu and use_gpu not in DEVICES:
         raise UserError(f"--use-gpu={use_gpu}: expected yes, no or optional.")
-    place = choose_device(DEVICES.get(use_gpu, device))
+    place = take_device(DEVICES.get(use_gpu, device))
     if use_gpu == "yes" and place == "cpu":
         print("WARNING: --use-gpu=yes, but there is no GPU; computing on the CPU", file=sys.stderr)
     return place

@@ -282,7 +282,7 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
 
     from pykaldist.decode.chunks import ChunkOptions
     from pykaldist.decode.ivectors import ChunkedForward
-    from pykaldist.devices import choose_device
+    from pykaldist.devices import take_device
     from pykaldist.nnet.nnet3.run import Nnet3Forward
 
     torch.set_num_threads(1)
@@ -291,7 +291,7 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
         raise UserError(f"--use-gpu={use_gpu}: expected yes, no or optional.")
     if frame_subsampling_factor < 1:
         raise UserError(f"--frame-subsampling-factor={frame_subsampling_factor}: expected at least 1.")
-    forward = Nnet3Forward(_raw(nnet), choose_device(places[use_gpu]), subsampling=frame_subsampling_factor)
+    forward = Nnet3Forward(_raw(nnet), take_device(places[use_gpu]), subsampling=frame_subsampling_factor)
     chunks = ChunkOptions(frames_per_chunk, extra_left_context, extra_right_context, extra_left_context_initial, extra_right_context_final)
     chunked = ChunkedForward(forward, chunks) if forward.plan.loops else None
     vectors = RandomAccess(ivectors, read_value) if ivectors else None

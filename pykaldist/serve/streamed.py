@@ -14,7 +14,7 @@ from pykaldist.decode.acoustic import NETWORKS
 from pykaldist.decode.decoder import DecoderOptions
 from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.streaming import FirstUtterance, Heard, Recogniser, StreamOptions, recognise
-from pykaldist.devices import choose_device
+from pykaldist.devices import take_device
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
 from pykaldist.hmm.ivector.online import OnlineOptions
@@ -46,7 +46,7 @@ def streaming_recogniser(model_dir: Path, options: TranscribeOptions, decoding: 
     found = extractor_of(model_dir, nnet.dim("ivector") if "ivector" in nnet.nodes else 0, streaming.extractor)
     ivectors = read_extractor(found, OnlineOptions(), PosteriorOptions()) if found else None
     return Recogniser(model_dir, graph_dir, extractor, replace(decoding, acwt=acwt_of(model_dir, options.acwt)), endpointing,
-                      mean_data_of(model_dir, streaming.mean_of), device=choose_device(options.device), ivectors=ivectors)
+                      mean_data_of(model_dir, streaming.mean_of), device=take_device(options.device), ivectors=ivectors)
 
 
 def _dim(extractor: Extractor) -> int:

@@ -115,12 +115,13 @@ def test_jobs_of_decoding_take_devices_in_turn(tmp_path, monkeypatch):
     save(CnnOptions(conv="0x1x3", hid_layers=0), exp / "final.pt")
     (exp / "tokens.txt").write_text("<blk> 0\n")
     (exp / "cmvn_opts").write_text("--norm-means=false\n")
-    loaded, load = [], Network.load
+    loaded, load, current = [], Network.load, []
     monkeypatch.setattr("pykaldist.devices.num_visible", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
     monkeypatch.setattr(Network, "load", lambda path, device: loaded.append(device) or load(path))
     for device, job in (("auto", 1), ("auto", 2), ("cuda", 3), ("cuda:1", 1), ("cpu", 2)):
         load_acoustic_model(exp, forwarding=ForwardOptions(device=device), job=job)
-    assert loaded == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cpu"]
+    assert loaded == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cpu"] and current == loaded[:4]
 
 
 def test_a_gmm_is_decoded_on_the_cpu(tmp_path):

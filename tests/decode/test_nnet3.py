@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model, read_subsampling
 from pykaldist.decode.ctm import CtmOptions, write_ctms
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
@@ -94,6 +96,23 @@ def test_the_script_decodes_with_kaldis_options(recipe: Path, golden: Path) -> N
         spoken = [t for t, one in enumerate(ids[utt]) if one not in ("1", "2")]  # which are those of silence
         assert float(rows[0][2]) == pytest.approx(0.03 * spoken[0], abs=0.006)  # a frame of Kaldi's alignment is 30 ms
         assert float(rows[-1][2]) + float(rows[-1][3]) == pytest.approx(0.03 * (spoken[-1] + 1), abs=0.011)
+
+
+@pytest.mark.gpu(devices=2)
+def test_a_gpu_decodes_as_the_cpu(recipe: Path, monkeypatch: pytest.MonkeyPatch, cuda: Any) -> None:
+    """Job 2 of two, on the second device."""
+    monkeypatch.chdir(recipe / "exp/tdnn")
+    found = []
+    for device in ("cpu", "cuda"):
+        launches = cuda.launches if cuda else 0
+        command = f"decode --job 2 --nj 2 --device {device} --acwt 1.0 --srcdir . graph {recipe}/data/six decode_{device}"
+        assert main(command.split()) == 0
+        assert cuda is None or (cuda.launches > launches) == (device == "cuda")
+        found.append({utt: best_path(lattice, 1.0) for utt, lattice in read_lattices(recipe / f"exp/tdnn/decode_{device}/lat.2.gz")})
+    on_cpu, on_gpu = found
+    assert list(on_gpu) == list(on_cpu) and len(on_gpu) == 3
+    for utt, path in on_cpu.items():
+        assert (list(on_gpu[utt].words), list(on_gpu[utt].transition_ids)) == (list(path.words), list(path.transition_ids))
 
 
 def test_the_real_time_factor_is_of_the_speech() -> None:

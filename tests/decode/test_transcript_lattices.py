@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,20 @@ def test_phone_lattices_have_the_same_phones(chain_work: Path) -> None:
             assert found.times[state] == lattice.num_frames
         stack += [(int(fst.nextstate[a]), (*sequence, int(fst.ilabel[a]))) for a in range(fst.offset[state], fst.offset[state + 1])]
     assert phones == {phones for phones, _ in phones_and_words(lattice, model)}
+
+
+@pytest.mark.gpu
+def test_a_gpu_aligns_as_the_cpu(chain_work: Path, cuda: Any) -> None:
+    data, lang, options = DataDir(chain_work / "data"), LangDir(chain_work / "lang"), TranscriptLatticeOptions(1.0, 1.0, 1.0)
+    found = []
+    for device in ("cpu", "cuda"):
+        launches = cuda.launches if cuda else 0
+        maker = TranscriptLattices(lang, chain_work / "chain", options, device=device)
+        found.append([maker.alignment(data, utt) for utt in data.utterances()])
+        assert cuda is None or (cuda.launches > launches) == (device == "cuda")
+    assert len(found[0]) == 6
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        np.testing.assert_array_equal(on_gpu, on_cpu)
 
 
 def test_lattices_of_another_model(golden: Path, chain_work: Path) -> None:

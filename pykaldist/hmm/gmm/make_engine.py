@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykaldist.devices import choose_device
+from pykaldist.devices import take_device
 from pykaldist.hmm.gmm.engine import Engine
 
 
@@ -11,7 +11,7 @@ def make_engine(device: str = "cpu", threads: int = 1) -> Engine:
 
     Raises UserError for a device that is not there.
     """
-    found = choose_device(device)
+    found = take_device(device)
     if found == "cpu":
         return Engine(threads)  # without torch, whose import takes as long as a small corpus's training
     import torch
