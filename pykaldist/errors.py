@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc)"
+DEVICE_CURE = ("use a smaller --minibatch-size (--num-streams, --num-chunk-per-minibatch for sequences) or network, or fewer workers a "
+               "process (--ngpu, --nproc)")
 
 MOST_NAMED = 8  # processes in a sentence
 

@@ -25,7 +25,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks, ChunkStore
 from pykaldist.frames.device_frames import SharedFrames, to_device
 from pykaldist.frames.minibatch_rule import MinibatchRule
-from pykaldist.frames.sampler import CUTS, Make, Partition, Sampler, generator_of
+from pykaldist.frames.sampler import CUTS, Make, Minibatch, Partition, Sampler, generator_of
 from pykaldist.frames.store import FrameStore
 
 
@@ -99,6 +99,15 @@ class ChunkSampler(Sampler):
             to_device(torch.from_numpy(np.ascontiguousarray(weights.T).ravel()), self.device), context,
             None if ivectors is None else to_device(torch.from_numpy(ivectors), self.device))
         return tensors
+
+    def largest(self) -> Minibatch:
+        groups = [group for own in self._own for group in self._groups(own)]
+        group = max(groups, key=lambda group: len(group) * (int(self.chunks.frames[group[0]]) + sum(self.context)))
+        return Minibatch(**self._gathered(group, np.zeros(len(group), np.int64)), index=0, last=False)
+
+    def shapes(self) -> set[tuple[int, int]]:
+        """What minibatches there are: the output frames of their chunks, and the number of chunks."""
+        return {(int(self.chunks.frames[group[0]]) // self.factor, len(group)) for own in self._own for group in self._groups(own)}
 
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which chunks come together depends on their lengths."""

@@ -299,6 +299,10 @@ class Sampler:
             index += self.counts[block]
         return found
 
+    def largest(self) -> Minibatch:
+        """A minibatch that takes as much memory as any of an epoch."""
+        return next(self.in_order())
+
     def block_ends(self, epoch: int) -> list[int]:
         """The number of minibatches that are done at the end of each block of an epoch."""
         return np.cumsum([self.counts[block] for block in self._block_order(epoch)]).tolist()

@@ -185,6 +185,11 @@ class TensorDenominator(Denominator):
         graph.replay()
         return loglike.clone(), posterior.clone()
 
+    def rehearse(self, frames: int, sequences: int) -> object:
+        """Make what a recorded graph of a minibatch of this shape keeps, on this denominator's device."""
+        given = self._w.new_empty(frames, self.num_pdfs, sequences)
+        return given, self._sums(given)
+
     def _sums(self, x: Tensor) -> tuple[Tensor, Tensor]:
         frames, _, sequences = x.shape
         alpha = x.new_zeros(frames + 1, len(self.initial), sequences)

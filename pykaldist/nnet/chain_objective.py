@@ -119,6 +119,8 @@ def begin_numerators(lattices: Lattices, outputs: Tensor) -> Callable[[], tuple[
     sequence, frame = np.divmod(lattices.frame.astype(np.int64), frames[0])
     cells = to_device(torch.from_numpy((frame * sequences + sequence) * num_pdfs + lattices.transition_id), outputs.device)
     values = outputs.reshape(-1)[cells].float()
+    if values.is_meta:  # which has shapes and no values: a forecast of memory
+        values = torch.zeros(values.shape)
     arrived = torch.cuda.Event() if values.is_cuda else None
     if arrived is not None:
         values = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)

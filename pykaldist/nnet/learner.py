@@ -77,7 +77,7 @@ class Learner(ABC):
         """
         device = self.model.device
         if not hasattr(self, "_generator"):
-            self._generator = torch.Generator(device)
+            self._generator = torch.Generator("cpu" if device.type == "meta" else device)
         recording = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         return self._generator if recording else self._generator.manual_seed(minibatch.seed)
 

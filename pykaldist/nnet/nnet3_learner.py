@@ -69,6 +69,11 @@ class Nnet3Learner(Learner):
         if self._dropout is not None:
             self.model.set_dropout(float(np.interp(minibatch.epochs_done / self.num_epochs, *self._dropout)))
 
+    def most_dropout(self) -> float:
+        """The epochs after which the schedule has the most dropout."""
+        fractions, values = self._dropout or ([0.0], [0.0])
+        return self.num_epochs * fractions[int(np.argmax(values))]
+
     def has_statistics(self) -> bool:
         """Whether all batch normalisation has seen data; the count stands first."""
         return all(float(self.model.params[part.start]) > 0 for part in self.model.batchnorm_statistics())

@@ -6,23 +6,28 @@ The folder has the frame stores `train` and `dev`, their chunks with numerators 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from pykaldist.errors import IVECTORS, UserError
 from pykaldist.feats.pipeline import GLOBAL_STATS, ONLINE_CMVN
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.chunks import ChunkSampler
 from pykaldist.frames.minibatch_rule import MinibatchRule
-from pykaldist.frames.sampler import Partition
+from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.io import provenance
 from pykaldist.io.fst import Fst
-from pykaldist.nnet.chain_denominator import denominator_on
+from pykaldist.nnet.chain_denominator import Denominator, TensorDenominator, denominator_on
 from pykaldist.nnet.chain_learner import ChainLearner, ChainTrainingOptions
 from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.options import option
+from pykaldist.train.memory import most_alive
 from pykaldist.train.nnet3_experiment import Nnet3Choices, Nnet3Experiment, Nnet3StartOptions
 
 DEN, TRANSITIONS = "den.fst", "0.trans_mdl"
@@ -57,7 +62,23 @@ class ChainExperiment(Nnet3Experiment):
 
     def __init__(self, store: Path, exp: Path, choices: Nnet3Choices) -> None:
         super().__init__(store, exp, choices)
-        self.denominator = denominator_on(Fst.read(store / DEN), self.transitions.num_pdfs, self.options.leaky_hmm_coefficient, self.device)
+        self.den = Fst.read(store / DEN)
+        self.denominator = self._denominator(self.device)
+
+    def _denominator(self, device: torch.device) -> Denominator:
+        return denominator_on(self.den, self.transitions.num_pdfs, self.options.leaky_hmm_coefficient, device)
+
+    def on(self, device: torch.device) -> ChainExperiment:
+        other = copy.copy(self)
+        other.device, other.denominator = device, self._denominator(device)
+        return other
+
+    def kept(self, samplers: Sequence[Sampler]) -> dict[str, int]:
+        """What the denominator's recorded graphs keep: each has its own memory for the sums over paths of all frames."""
+        shapes = {shape for sampler in samplers if isinstance(sampler, ChunkSampler) for shape in sampler.shapes()}
+        assert isinstance(self.denominator, TensorDenominator)
+        sizes = sorted(most_alive(partial(self.denominator.rehearse, *shape)) for shape in shapes)
+        return {"the denominator's graphs": sum(sizes[-TensorDenominator.SHAPES:])}
 
     def open_data(self) -> None:
         self.chunks = {name: ChunkStore(self.store / f"{name}_chunks", part) for name, part in (("train", self.train), ("dev", self.dev))}

@@ -1,18 +1,18 @@
 """The ledger of a process's device memory: what a run takes, forecast before anything is loaded.
 
 The forecast makes the run's own objects on PyTorch's device `meta`, whose tensors have shapes and no memory, and adds up their storages,
-each once. Beside these stand the copies that a strategy makes, counted in a dry run, and the temporaries of a step, for which there is room
-for two more of its widest layer.
+each once. Beside these stand the copies that a strategy makes, counted in a dry run, and the temporaries of a step: room for two more of
+its widest layer; of nnet3 networks, which keep what each node computes, the most that lives at once in a step that is made on `meta`.
 
 On a GPU the forecast is compared with the memory that is free. Where the training frames do not fit beside the rest, they come in pieces.
-Where the rest does not fit, the run is refused before it begins.
+Where the rest does not fit, or frames cannot come in pieces, the run is refused before it begins.
 """
 
 from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,13 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.device_frames import SharedFrames
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, orthonormalise_in_place
+from pykaldist.optim.ngsgd import NaturalGradient
+from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.planning.counting import KernelCounter
+from pykaldist.parallel.planning.footprint import LiveBytes
 from pykaldist.train.trainer import Trainer
 
 META = torch.device("meta")
@@ -108,11 +114,40 @@ def count(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], others: 
     return Ledger(entries)
 
 
-def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copies: float, others: Sequence[Any] = ()) -> Ledger:
+def most_alive(work: Callable[[], object]) -> int:
+    """The most bytes that live at once of what some work on `meta` makes."""
+    with torch.no_grad(), KernelCounter(), LiveBytes() as made:  # the counter, as PyTorch has no product that widens for `meta`
+        kept = work()
+    del kept
+    return made.peak
+
+
+def rehearsed(optimizer: Optimizer, minibatch: Callable[[], Minibatch]) -> int:
+    """The bytes that a training step on `meta` takes beside what stays, with the minibatch that is made for it.
+
+    It is one in which natural gradients collect statistics, and the largest basis of theirs is made orthonormal, as at the start. What
+    stays, the buffers that the first step makes, is left with the model.
+    """
+    totals = torch.zeros(optimizer.learner.num_totals, dtype=torch.float64, device=META)
+    sides = [side for state in optimizer.states for side in (state.input, state.output)] if isinstance(optimizer, NaturalGradient) else []
+    for side in sides:
+        side.calls = FIRST_UPDATES + side.update_period  # the first minibatches wait for the host
+
+    def step() -> None:
+        optimizer._step(minibatch(), totals)
+
+    most_alive(step)
+    bases = [side.w for side in sides if side.rank > 0]
+    largest = max(bases, key=Tensor.numel, default=None)
+    return most_alive(step) + (0 if largest is None else most_alive(lambda: orthonormalise_in_place(largest, largest[:, 0])))
+
+
+def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copies: float, others: Sequence[Any] = (),
+             step: int | None = None) -> Ledger:
     """Forecast what a run takes whose trainers were made on `meta`.
 
     `copies`: of the model, that the strategies and exchanges of this process make. To what the trainers hold it adds these, the order of
-    the frames of an epoch, and room for a step's temporaries.
+    the frames of an epoch, and what a step takes: `step` bytes, or room for two more of its widest layer.
     """
     ledger = count(trainers, shared, others)
     workers = trainers[0].workers
@@ -122,7 +157,8 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copie
     ledger.entries[FRAMES] += shared["train"].group_bytes()
     ledger.entries["order of frames"] = order * torch.long.itemsize
     ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
-    ledger.entries["a step"] = max(2 * trainer.workers[0].learner.step_values * params.itemsize for trainer in trainers)
+    ledger.entries["a step"] = step if step is not None else \
+        max(2 * trainer.workers[0].learner.step_values * params.itemsize for trainer in trainers)
     return ledger
 
 
@@ -132,30 +168,30 @@ def free_bytes(device: torch.device) -> int:
     return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def room_for_frames(ledger: Ledger, free: int, where: str) -> int | None:
+def room_for_frames(ledger: Ledger, free: int, where: str, whole: str = "") -> int | None:
     """The bytes that training frames may take, where not all of them fit; None where all do.
 
-    Raises UserError where nothing fits.
+    Raises UserError where nothing fits, or not all, and they cannot come in pieces: then `whole` says what helps.
     """
     usable = round((1 - LIBRARIES) * free)
     if ledger.total <= usable:
         return None
     room = usable - (ledger.total - ledger.entries[FRAMES])
-    if room < LEAST_PIECES * ledger.entries[FRAMES]:
+    if whole or room < LEAST_PIECES * ledger.entries[FRAMES]:
         raise UserError(f"{where} has {gigabytes(free)} free, of which training can have {gigabytes(usable)}, and takes "
-                        f"{ledger.described()}; {CURE}.")
+                        f"{ledger.described()}; {whole or CURE}.")
     return room
 
 
-def settled(ledger: Ledger, device: torch.device, processes: Processes) -> tuple[int | None, str]:
+def settled(ledger: Ledger, device: torch.device, processes: Processes, whole: str = "") -> tuple[int | None, str]:
     """Compare a forecast with what is free: (`room_for_frames` of this process, words for the table at the start of a run).
 
-    Every process of the job calls it. Where one has to be refused, it raises UserError, which ends them all.
+    Every process of the job calls it. Where one has to be refused, it raises UserError, which ends them all. `whole`: as there.
     """
     sharing = _sharing(device, processes)
     ledger.entries["cuBLAS"] = WORKSPACES * _workspace(device)
     free = free_bytes(device) // sharing
-    room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}")
+    room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}", whole)
     words = f"{ledger.described()}; {gigabytes(free)} are free on {device}"
     return room, words if room is None else f"{words}: the training frames come in pieces, in {gigabytes(room)}"
 

@@ -6,6 +6,7 @@ Otherwise as in `experiment.py`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from abc import abstractmethod
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.device_frames import SharedFrames
-from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.sampler import Minibatch, Partition, Sampler
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
@@ -29,19 +31,22 @@ from pykaldist.nnet.nnet3.network import Nnet3Network, trained_outputs
 from pykaldist.nnet.nnet3.plan import Plan
 from pykaldist.nnet.nnet3_learner import Nnet3Learner
 from pykaldist.optim.registry import make_optimizer, make_schedule
-from pykaldist.optim.schedules import Schedule
+from pykaldist.optim.schedules import Fixed, FixedOptions, Schedule
 from pykaldist.options import option
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, versions
+from pykaldist.train.memory import META, Ledger, forecast, most_alive, rehearsed, settled
 from pykaldist.train.run import SERIAL, TrainingRun
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 RESULT = "final.mdl"
 STATISTICS_MINIBATCHES = 50  # of which the final statistics of batch normalisation are made
+WHOLE = "use a smaller network or minibatch (--num-chunk-per-minibatch, --minibatch-size), or more GPUs, each with less of the data"
 MADE = (RESULT, "history.jsonl", "frame_subsampling_factor", "ckpt", "serial", provenance.FILE)
 
 
@@ -202,12 +207,12 @@ class Nnet3Experiment(TrainingRun):
             return
         self.verification = verification
         schedule = make_schedule(c.schedule_name, c.schedule)
+        memory = settled(self.forecast(), self.device, self.host.processes, WHOLE)[1] if self.device.type == "cuda" else ""
         model = self._network()
-        context = model.window[0] + self.factor, model.window[1] + self.factor  # with the shifts
-        self.shared = {"train": SharedFrames(self.train, self.device, context), "dev": SharedFrames(self.dev, self.device, context)}
+        self._share_frames(model)
         trainer = self._trainer(model, schedule, self.exp, self.host)
         if self.job.first:
-            print(self._contract(trainer, model, schedule), flush=True)
+            print(self._contract(trainer, model, schedule, memory), flush=True)
         if c.job.serial_warmup and not self.host.guest:
             self.warm_up(model.params, schedule.learn_rate(0),
                          lambda serial, fraction: self._trainer(model, serial, self.exp / "serial", Host(), SERIAL, fraction))
@@ -220,6 +225,46 @@ class Nnet3Experiment(TrainingRun):
             worker.learner.gather_statistics(itertools.islice(worker.sampler.epoch(schedule.num_epochs), STATISTICS_MINIBATCHES))
             model.compute_in(model.params.dtype)
             self._write(model, self.priors(worker))
+
+    def forecast(self) -> Ledger:
+        """Forecast what this process takes on its device, before any of it is there."""
+        draft, c = self.on(META), self.choices
+        schedule, model = Fixed(FixedOptions("1")), draft._network()
+        draft._share_frames(model)
+        trainers = [draft._trainer(model, schedule, self.exp, self.host)]
+        if c.job.serial_warmup and self.job.first:
+            trainers.append(draft._trainer(model, schedule, self.exp, Host()))
+        workers = [worker for trainer in trainers for worker in trainer.workers]
+        samplers = [*(worker.sampler for worker in workers), trainers[0].cv]
+        learner, size = workers[0].learner, model.params.nbytes
+        assert isinstance(learner, Nnet3Learner)
+        sampler = max(samplers, key=lambda sampler: len(sampler.largest().inputs))
+
+        def largest() -> Minibatch:
+            return dataclasses.replace(sampler.largest(), epochs_done=learner.most_dropout())
+
+        step = max(rehearsed(workers[0].optimizer, largest), most_alive(lambda: learner.gather_statistics([largest()])))
+        copies = model_copies(c.job.strategy, c.strategy, len(self.host.ranks), self.host.size)
+        ledger = forecast(trainers, draft.shared, copies, step=step)
+        if self.options.combine_models > 1:  # each of them; and their sum and mean, in double precision too, with the best one
+            ledger.entries["last models"] = (self.options.combine_models + 6) * size
+        ledger.entries.update(draft.kept(samplers))
+        return ledger
+
+    def on(self, device: torch.device) -> Nnet3Experiment:
+        """The same run on another device."""
+        other = copy.copy(self)
+        other.device = device
+        return other
+
+    def kept(self, samplers: Sequence[Sampler]) -> dict[str, int]:
+        """The bytes that the objective keeps on the device for these samplers' minibatches, by what takes them."""
+        return {}
+
+    def _share_frames(self, model: Nnet3Network) -> None:
+        """Set the frames that all samplers of this process share."""
+        context = model.window[0] + self.factor, model.window[1] + self.factor  # with the shifts
+        self.shared = {"train": SharedFrames(self.train, self.device, context), "dev": SharedFrames(self.dev, self.device, context)}
 
     def _network(self) -> Nnet3Network:
         return Nnet3Network(self.nnet, self.device, *self.dtypes, subsampling=self.factor, around=self.options.around(self.nnet),
@@ -243,7 +288,7 @@ class Nnet3Experiment(TrainingRun):
                                   sampler.of_split(rank)))
         return self.assembled(host, workers, dev, schedule, folder, title, combine=1 if title else self.options.combine_models)
 
-    def _contract(self, trainer: Trainer, model: Nnet3Network, schedule: Schedule) -> str:
+    def _contract(self, trainer: Trainer, model: Nnet3Network, schedule: Schedule, memory: str) -> str:
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""
         c, factor = self.choices, trainer.rate_factor * trainer.strategies[0].initial_share(self.host.size)
         shifts = f" (each with one of {self.factor} frame shifts)" * (self.factor > 1)
@@ -257,7 +302,7 @@ class Nnet3Experiment(TrainingRun):
             ("optimizer", f"{c.optimizer_name}, {differing(c.optimizer)}"),
             ("schedule", f"{c.schedule_name}, at most {schedule.num_epochs} epochs{shifts}; rate {factor * schedule.learn_rate(0):g} at "
                          f"first ({'not scaled' if self.host.size == 1 else scaling(c.job, trainer.strategies[0])})"),
-            ("seeds", f"{self.level}s {c.randomizer_seed}")])
+            ("seeds", f"{self.level}s {c.randomizer_seed}"), *([("memory", memory)] if memory else [])])
 
     def _write(self, model: Nnet3Network, priors: np.ndarray) -> None:
         """Write the trained model, and what decoding needs beside it."""

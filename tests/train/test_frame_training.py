@@ -26,6 +26,7 @@ from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3_learner import DropoutOptions, FrameLearner
+from pykaldist.train import nnet3_experiment
 from pykaldist.train.input_transform import write_prior_scale
 from pykaldist.train.nnet3_forms import read_frame_form
 
@@ -124,29 +125,19 @@ def configs(folder: Path, exp: Path) -> None:
     assert main(["xconfig-to-configs", "--xconfig-file", str(exp / "network.xconfig"), "--config-dir", str(exp / "configs")]) == 0
 
 
-def test_a_whole_run_with_workers_that_grow(folder, tmp_path):
-    exp = tmp_path / "exp"
+def dnn(folder: Path, exp: Path) -> list[str]:
+    """Prepare the training of a network on frames; returns the options of `pykaldist train`."""
     configs(folder, exp)
     words = ["--feat-dir", str(folder / "data"), "--ali-dir", str(folder / "ali"), "--lang", str(folder / "lang"), "--dir", str(exp),
              "--feat.online-ivector-dir", str(folder / "ivectors"), "--egs.opts", "--num-utts-subset 1", "--trainer.num-epochs", "3",
              "--trainer.optimization.num-jobs-final", "2", "--trainer.samples-per-iter", "100", "--trainer.optimization.minibatch-size",
              "64,32", "--trainer.optimization.initial-effective-lrate", "0.01", "--use-gpu", "no"]
     assert main(["prepare-nnet3", "train_dnn", *words]) == 0
-    store = FrameStore(exp / "store/train")
-    assert store.manifest.dim == 44 and (exp / "configs/lda.mat").is_file()
-    spliced = KaldiReader.open(exp / "configs/lda.mat").matrix()
-    assert spliced.shape == (44, 45)
-    options = (exp / "train_options").read_text().split("\n")[:-1]
-    assert main(["train", *options, "--fabric", "virtual", "--num-threads", "1", str(exp / "store"), str(exp)]) == 0
-    history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
-    assert len(history) == 3 and history[-1]["train_loss"] < history[0]["train_loss"] - 0.2 and "cv_acc" in history[0]
-    model = Nnet3Model.read(exp / "final.mdl")
-    assert model.priors.sum() == pytest.approx(1.0, abs=1e-4) and (model.left_context, model.right_context) == (2, 1)
-    assert (exp / "tree").is_file() and (exp / "cmvn_opts").is_file() and not (exp / "frame_subsampling_factor").exists()
+    return [*(exp / "train_options").read_text().split("\n")[:-1], "--fabric", "virtual", "--num-threads", "1"]
 
 
-def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
-    exp = tmp_path / "exp"
+def lstm(folder: Path, exp: Path) -> list[str]:
+    """The same of an LSTM on chunks."""
     pdfs = read_transition_model(folder / "ali/final.mdl").num_pdfs
     exp.mkdir()
     (exp / "network.xconfig").write_text(
@@ -160,9 +151,29 @@ def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
              "--trainer.optimization.num-jobs-final", "1", "--trainer.rnn.num-chunk-per-minibatch", "8", "--egs.chunk-left-context", "10",
              "--trainer.optimization.initial-effective-lrate", "0.01", "--use-gpu", "no"]
     assert main(["prepare-nnet3", "train_rnn", *words]) == 0
+    return [*(exp / "train_options").read_text().split("\n")[:-1], "--fabric", "virtual", "--num-threads", "1"]
+
+
+def test_a_whole_run_with_workers_that_grow(folder, tmp_path):
+    exp = tmp_path / "exp"
+    options = dnn(folder, exp)
+    store = FrameStore(exp / "store/train")
+    assert store.manifest.dim == 44 and (exp / "configs/lda.mat").is_file()
+    spliced = KaldiReader.open(exp / "configs/lda.mat").matrix()
+    assert spliced.shape == (44, 45)
+    assert main(["train", *options, str(exp / "store"), str(exp)]) == 0
+    history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
+    assert len(history) == 3 and history[-1]["train_loss"] < history[0]["train_loss"] - 0.2 and "cv_acc" in history[0]
+    model = Nnet3Model.read(exp / "final.mdl")
+    assert model.priors.sum() == pytest.approx(1.0, abs=1e-4) and (model.left_context, model.right_context) == (2, 1)
+    assert (exp / "tree").is_file() and (exp / "cmvn_opts").is_file() and not (exp / "frame_subsampling_factor").exists()
+
+
+def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
+    exp = tmp_path / "exp"
+    options = lstm(folder, exp)
     assert "NOTE: --trainer.optimization.shrink-value 0.99" in capsys.readouterr().out
-    options = (exp / "train_options").read_text().split("\n")[:-1]
-    assert main(["train", *options, "--fabric", "virtual", "--num-threads", "1", str(exp / "store"), str(exp)]) == 0
+    assert main(["train", *options, str(exp / "store"), str(exp)]) == 0
     history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
     assert len(history) == 4 and history[-1]["train_loss"] < history[0]["train_loss"] - 0.2
     assert history[0]["frames"] == len(FrameStore(exp / "store/train"))
@@ -171,6 +182,20 @@ def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
     start = options.index("--chunk-width")
     assert main(["train", *options[:start], *options[start + 4:], str(exp / "store"), str(tmp_path / "frames")]) != 0
     assert "is recurrent; train it with steps/nnet3/train_rnn.py" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("prepared", [dnn, lstm])
+def test_a_gpu_takes_what_was_forecast(folder, tmp_path, monkeypatch, cuda, capsys, prepared):
+    """On the emulated device, which counts living tensors."""
+    if cuda is None:
+        pytest.skip("a real device's allocator has more than living tensors")
+    options, ledgers, settled = prepared(folder, tmp_path / "exp"), [], nnet3_experiment.settled
+    monkeypatch.setattr(nnet3_experiment, "settled", lambda ledger, *rest: ledgers.append(ledger.total) or settled(ledger, *rest))
+    assert main(["train", *options, "--device", "cuda", str(tmp_path / "exp/store"), str(tmp_path / "exp")]) == 0
+    assert "  memory            " in capsys.readouterr().out
+    (forecast,) = ledgers
+    assert 0.6 * forecast < torch.cuda.max_memory_allocated() <= forecast
 
 
 def test_networks_of_other_data_are_refused(folder, tmp_path, capsys):

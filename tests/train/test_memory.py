@@ -155,6 +155,12 @@ def test_a_run_that_does_not_fit_is_refused_in_one_sentence():
         room_for_frames(LEDGER, 3_200_000_000, "cuda:0")
 
 
+def test_frames_that_cannot_come_in_pieces_have_to_fit():
+    assert room_for_frames(LEDGER, 23_200_000_000, "cuda:0", "use more GPUs") is None
+    with pytest.raises(UserError, match=r"^cuda:0 has 22 GB free, .*, and takes 22 GB: .*; use more GPUs\.$"):
+        room_for_frames(LEDGER, 22_000_000_000, "cuda:0", "use more GPUs")
+
+
 @pytest.mark.parametrize("name", strategies())
 def test_every_strategy_has_a_footprint(name):
     options = strategy_options(name)()
@@ -186,7 +192,8 @@ def test_memory_that_is_not_there_is_one_sentence(store, tmp_path, monkeypatch, 
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "ERROR" in line]
     where, wanted = ("GPU 3", "2.50 GiB") if isinstance(error, torch.cuda.OutOfMemoryError) else ("the host", "2684 bytes")
     assert line == (f"pykaldist train: ERROR: {where} is out of memory, when {wanted} more were asked for; use a smaller --minibatch-size "
-                    "(--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc); end what else runs there.")
+                    "(--num-streams, --num-chunk-per-minibatch for sequences) or network, or fewer workers a process (--ngpu, --nproc); "
+                    "end what else runs there.")
 
 
 def test_other_errors_stay_what_they_are(store, tmp_path, monkeypatch):
