@@ -185,7 +185,7 @@ def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("prepared", [dnn, lstm])
+@pytest.mark.parametrize("prepared", [dnn, pytest.param(lstm, marks=pytest.mark.slow)])
 def test_a_gpu_takes_what_was_forecast(folder, tmp_path, monkeypatch, cuda, capsys, prepared):
     """On the emulated device, which counts living tensors."""
     if cuda is None:

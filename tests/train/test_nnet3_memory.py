@@ -25,6 +25,8 @@ RUNS = {"one worker": ["--combine-models", "1"], "last models": [], "float64": [
         "two workers": ["--ngpu", "2", "--fabric", "virtual", "--strategy", "ma", "--average-period", "2"],
         "serial warm-up": ["--ngpu", "2", "--fabric", "virtual", "--strategy", "bmuf", "--average-period", "2", "--serial-warmup", "1"]}
 
+QUICK = ("last models", "bf16", "two workers")  # those that each run of the tests tries
+
 
 @pytest.fixture(scope="module")
 def prepared(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -56,7 +58,7 @@ def ledgers(monkeypatch) -> list[Ledger]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS])
 def test_a_run_takes_what_was_forecast(prepared, tmp_path, monkeypatch, emulated, ledgers, capsys, name):
     """But for the denominator's graphs, whose memory the emulation never uses twice; a real device does."""
     monkeypatch.setattr(TensorDenominator, "WARM_UP", 10**6)
