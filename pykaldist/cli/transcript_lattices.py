@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     maker = TranscriptLattices(LangDir(args.lang), args.src, from_args(TranscriptLatticeOptions, args), args.model, args.transform_dir,
-                               args.device, nnet3_options(args))
+                               args.device, nnet3_options(args), args.job)
     args.out.mkdir(parents=True, exist_ok=True)
     data = DataDir(args.data)
     if args.alignments == "alone":

@@ -57,16 +57,16 @@ class TranscriptLatticeOptions:
 class TranscriptLattices:
     """Makes the lattices of utterances' transcripts with the model in `model_dir`, a GMM with or without fMLLR, or a network.
 
-    `nnet3`: an nnet3 network's i-vectors and chunks.
+    `nnet3`: an nnet3 network's i-vectors and chunks. Networks of jobs number `job` take a machine's devices in turn.
     """
 
     def __init__(self, lang: LangDir, model_dir: Path, options: TranscriptLatticeOptions, model: Path | None = None,
-                 transform_dir: Path | None = None, device: str = "cpu", nnet3: Nnet3Options | None = None) -> None:
+                 transform_dir: Path | None = None, device: str = "cpu", nnet3: Nnet3Options | None = None, job: int = 1) -> None:
         check_phones(lang, model_dir)
         self.lang, self.options = lang, options
         self.lexicon = Lexicon(lang.file("L.fst"), lang.disambig_phones)
         self.tree, self.transitions = read_tree(model_dir / "tree"), read_transition_model(model or model_dir / "final.mdl")
-        self._acoustic = load_acoustic_model(model_dir, model, transform_dir, ForwardOptions(device=device), nnet3=nnet3)
+        self._acoustic = load_acoustic_model(model_dir, model, transform_dir, ForwardOptions(device=device), job, nnet3=nnet3)
         silent = self.transitions.tid2phone == lang.optional_silence
         self._boost = np.zeros(self.transitions.num_pdfs, np.float32)
         self._boost[self.transitions.tid2pdf[silent]] = np.log(options.boost_silence)

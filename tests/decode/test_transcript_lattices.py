@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from pykaldist.cli import main
+from pykaldist.decode import acoustic
 from pykaldist.decode.lattice import Lattice, read_decode_dir, read_lattices
 from pykaldist.decode.phone_align import phone_lattice, read_phone_lattices
 from pykaldist.decode.transcript_lattices import TranscriptLatticeOptions, TranscriptLattices
@@ -129,6 +132,17 @@ def test_a_gpu_aligns_as_the_cpu(chain_work: Path, cuda: Any) -> None:
     assert len(found[0]) == 6
     for on_cpu, on_gpu in zip(*found, strict=True):
         np.testing.assert_array_equal(on_gpu, on_cpu)
+
+
+def test_jobs_take_devices_in_turn(chain_work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, scorer = [], acoustic.Nnet3Scorer
+    monkeypatch.setattr("pykaldist.devices.num_visible", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(acoustic, "Nnet3Scorer", lambda *given: taken.append(given[2]) or scorer(*given[:2], "cpu", *given[3:]))
+    for job in "123":
+        assert main(["transcript-lattices", "--alignments", "alone", "--device", "cuda", "--job", job, "--nj", "6",
+                     *map(str, (chain_work / "data", chain_work / "lang", chain_work / "chain", tmp_path / "ali"))]) == 0
+    assert taken == ["cuda:0", "cuda:1", "cuda:0"] and len(list((tmp_path / "ali").glob("ali.*.gz"))) == 3
 
 
 def test_lattices_of_another_model(golden: Path, chain_work: Path) -> None:
