@@ -44,7 +44,7 @@ from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
-DEFAULT_PERIOD, RARE_PERIOD = 4, 32  # the rare one is as accurate (docs/benchmarks.md); 4 is Kaldi's
+DEFAULT_PERIOD, RARE_PERIOD = 4, 32  # no difference beyond the seeds' (docs/benchmarks.md); 4 is Kaldi's
 HELPER_THREADS = 8
 
 
