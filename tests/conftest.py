@@ -64,6 +64,14 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[emulated_cuda.EmulatedCuda 
         yield device
 
 
+@pytest.fixture
+def emulated(cuda: emulated_cuda.EmulatedCuda | None) -> emulated_cuda.EmulatedCuda:
+    """The emulated device, for a test of its memory: the most that a real device's allocator has is more than what tensors take."""
+    if cuda is None:
+        pytest.skip("a real device's allocator has more than living tensors; `tests/run.sh --gpu memory` looks at it")
+    return cuda
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The project's root."""

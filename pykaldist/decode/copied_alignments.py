@@ -1,7 +1,6 @@
-"""Alignments and lattices of copies: those of the originals, under the copies' names.
+"""Alignments and lattices of the original utterances, written for their copies with noise, in other rooms or at other volumes.
 
-A copy of speech in another room, with noise or at another volume (utils/data/augment_data_dir.sh) is as long as its original, and what is
-said in it is said at the same times. The alignment of the clean speech is the better one, and costs nothing. A copy's name is that of its
+Such a copy (utils/data/augment_data_dir.sh) is as long as its original, and what is said in it is said at the same times. The alignment of the clean speech is the better one, and costs nothing. A copy's name is that of its
 original behind a prefix and `-`, as in Kaldi's steps/copy_ali_dir.sh and copy_lat_dir.sh.
 """
 
@@ -27,7 +26,7 @@ _COPIED = (*(name for name in FILES if name not in ("num_jobs", "num_pdfs", "pro
 
 
 class OfOriginals(Mapping[str, T]):
-    """The values of originals, by the names of their copies: of `<prefix>-<name>` for each prefix, and of `<name>` with `itself`."""
+    """A mapping from names of copies, `<prefix>-<name>`, to the values of the originals, `<name>`; with `itself` from these names, too."""
 
     def __init__(self, values: Mapping[str, T], prefixes: Sequence[str], itself: bool = True) -> None:
         self._values, self._prefixes, self._itself = values, prefixes, itself
@@ -73,7 +72,7 @@ def copy_alignments(data: DataDir, src: Path, out: Path, prefixes: Sequence[str]
 
 
 def copy_lattices(data: DataDir, src: Path, out: Path, prefixes: Sequence[str], include_original: bool = True, nj: int = 1) -> str:
-    """Write to `out` the lattices in `src` of the utterances of `data`, which are copies: as `copy_alignments` does."""
+    """Write to `out` the lattices in `src` of the utterances of `data`, which are copies; arguments are those of `copy_alignments`."""
     _prepare(src, out)
     provenance.check(src)
     lattices: StoredValues[Lattice] = StoredValues(lambda content: Lattice.parse(memoryview(content), 0)[0],
@@ -99,7 +98,7 @@ def _prepare(src: Path, out: Path) -> None:
 
 
 def _found(data: DataDir, copies: OfOriginals[T], src: Path, prefixes: Sequence[str], what: str) -> str:
-    """A line that says of how many utterances there is something. Raises UserError where it is none."""
+    """Say how many utterances of `data` are copies. Raises UserError where none is."""
     utts = data.utterances()
     found = sum(utt in copies for utt in utts)
     if not found:

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from pykaldist.cli import main
+from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.paths import LatticePath, best_path
 from pykaldist.io.datadir import DataDir, write_datadir
 
 
@@ -49,3 +53,15 @@ def make_recipe(folder: Path, root: Path, shared: Path, kaldis: Path, system: st
                     ["utils/mkgraph.sh", "data/lang", f"exp/{system}", f"exp/{system}/graph"]):
         succeed(folder, *command)
     return folder
+
+
+def decoded_on_both(cuda: Any, command: str, job: int = 1, acwt: float = 0.1) -> tuple[dict[str, LatticePath], dict[str, LatticePath]]:
+    """The best paths of utterances decoded by `pykaldist decode <command> decode_<device>` on the CPU, and on the device `cuda`."""
+    found = []
+    for device in ("cpu", "cuda"):
+        launches = cuda.launches if cuda else 0
+        assert main(["decode", "--device", device, *command.split(), f"decode_{device}"]) == 0
+        assert cuda is None or (cuda.launches > launches) == (device == "cuda")
+        found.append({utt: best_path(lattice, acwt) for utt, lattice in read_lattices(f"decode_{device}/lat.{job}.gz")})
+    assert list(found[0]) == list(found[1])
+    return found[0], found[1]

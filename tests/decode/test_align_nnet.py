@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 
 from pykaldist.cli import _rehearsal, main
-from pykaldist.decode.lattice import read_lattices
-from pykaldist.decode.paths import best_path
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.nnet import arithmetic
 from pykaldist.nnet.network import Network
 
-from .conftest import link_scripts, succeed
+from .conftest import decoded_on_both, link_scripts, succeed
 
 STAGES = ("prepare-lang dict <UNK> lang_tmp lang", "make-cmvn data cmvn",
           "train-mono --totgauss 30 --num-starts 1 --num-iters 3 --realign-iters 1 --max-iter-inc 2 data lang mono",
@@ -105,15 +103,8 @@ def test_a_gpu_decodes_as_the_cpu(tiny, cuda, src):
     for stage in ("train-lm --order 2 data/text lang/words.txt lm.arpa.gz", "format-lm lang lm.arpa.gz dict/lexicon.txt lang_test",
                   f"mkgraph lang_test {src} graph"):
         assert main(stage.split()) == 0, stage
-    paths = []
-    for device in ("cpu", "cuda"):
-        launches = cuda.launches if cuda else 0
-        command = f"decode --device {device} --beam 8 --lattice-beam 2 --srcdir {src} graph data decode_{device}"
-        assert main(command.split()) == 0
-        assert cuda is None or (cuda.launches > launches) == (device == "cuda")
-        paths.append({utt: best_path(lattice, 0.1) for utt, lattice in read_lattices(tiny / f"decode_{device}/lat.1.gz")})
-    on_cpu, on_gpu = paths
-    assert list(on_gpu) == list(on_cpu) and len(on_gpu) == 12 and any(len(path.words) > 2 for path in on_gpu.values())
+    on_cpu, on_gpu = decoded_on_both(cuda, f"--beam 8 --lattice-beam 2 --srcdir {src} graph data")
+    assert len(on_gpu) == 12 and any(len(path.words) > 2 for path in on_gpu.values())
     for utt, path in on_cpu.items():
         assert list(on_gpu[utt].words) == list(path.words)
         np.testing.assert_array_equal(on_gpu[utt].transition_ids, path.transition_ids)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model, read_subsampling
 from pykaldist.decode.ctm import CtmOptions, write_ctms
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
@@ -24,7 +23,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import MatrixWriter, read_archive
 
-from .conftest import link_scripts, succeed
+from .conftest import decoded_on_both, link_scripts, succeed
 
 
 def words_of(path: Path) -> dict[str, list[str]]:
@@ -102,15 +101,8 @@ def test_the_script_decodes_with_kaldis_options(recipe: Path, golden: Path) -> N
 def test_a_gpu_decodes_as_the_cpu(recipe: Path, monkeypatch: pytest.MonkeyPatch, cuda: Any) -> None:
     """Job 2 of two, on the second device."""
     monkeypatch.chdir(recipe / "exp/tdnn")
-    found = []
-    for device in ("cpu", "cuda"):
-        launches = cuda.launches if cuda else 0
-        command = f"decode --job 2 --nj 2 --device {device} --acwt 1.0 --srcdir . graph {recipe}/data/six decode_{device}"
-        assert main(command.split()) == 0
-        assert cuda is None or (cuda.launches > launches) == (device == "cuda")
-        found.append({utt: best_path(lattice, 1.0) for utt, lattice in read_lattices(recipe / f"exp/tdnn/decode_{device}/lat.2.gz")})
-    on_cpu, on_gpu = found
-    assert list(on_gpu) == list(on_cpu) and len(on_gpu) == 3
+    on_cpu, on_gpu = decoded_on_both(cuda, f"--job 2 --nj 2 --acwt 1.0 --srcdir . graph {recipe}/data/six", job=2, acwt=1.0)
+    assert len(on_gpu) == 3
     for utt, path in on_cpu.items():
         assert (list(on_gpu[utt].words), list(on_gpu[utt].transition_ids)) == (list(path.words), list(path.transition_ids))
 

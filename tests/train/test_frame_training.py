@@ -186,10 +186,7 @@ def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("prepared", [dnn, pytest.param(lstm, marks=pytest.mark.slow)])
-def test_a_gpu_takes_what_was_forecast(folder, tmp_path, monkeypatch, cuda, capsys, prepared):
-    """On the emulated device, which counts living tensors."""
-    if cuda is None:
-        pytest.skip("a real device's allocator has more than living tensors")
+def test_a_gpu_takes_what_was_forecast(folder, tmp_path, monkeypatch, emulated, capsys, prepared):
     options, ledgers, settled = prepared(folder, tmp_path / "exp"), [], nnet3_experiment.settled
     monkeypatch.setattr(nnet3_experiment, "settled", lambda ledger, *rest: ledgers.append(ledger.total) or settled(ledger, *rest))
     assert main(["train", *options, "--device", "cuda", str(tmp_path / "exp/store"), str(tmp_path / "exp")]) == 0

@@ -36,14 +36,6 @@ def prepared(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def emulated(cuda):
-    """The emulated device; a real one has other users of its memory (`tests/run.sh --gpu memory`)."""
-    if cuda is None:
-        pytest.skip("a real device's allocator has more than living tensors")
-    return cuda
-
-
-@pytest.fixture
 def ledgers(monkeypatch) -> list[Ledger]:
     """The forecasts of runs, without cuBLAS's part, which the emulation does not have."""
     found: list[Ledger] = []
