@@ -1,7 +1,8 @@
 """Alignments and lattices of the original utterances, written for their copies with noise, in other rooms or at other volumes.
 
-Such a copy (utils/data/augment_data_dir.sh) is as long as its original, and what is said in it is said at the same times. The alignment of the clean speech is the better one, and costs nothing. A copy's name is that of its
-original behind a prefix and `-`, as in Kaldi's steps/copy_ali_dir.sh and copy_lat_dir.sh.
+Such a copy (utils/data/augment_data_dir.sh) is as long as its original, and what is said in it is said at the same times. The alignment of
+the clean speech is the better one, and costs nothing. A copy's name is that of its original behind a prefix and `-`, as in Kaldi's
+steps/copy_ali_dir.sh and copy_lat_dir.sh.
 """
 
 from __future__ import annotations

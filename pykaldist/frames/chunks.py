@@ -106,7 +106,7 @@ class ChunkSampler(Sampler):
         return Minibatch(**self._gathered(group, np.zeros(len(group), np.int64)), index=0, last=False)
 
     def shapes(self) -> set[tuple[int, int]]:
-        """What minibatches there are: the output frames of their chunks, and the number of chunks."""
+        """The shapes of the minibatches: output frames of a chunk, and number of chunks."""
         return {(int(self.chunks.frames[group[0]]) // self.factor, len(group)) for own in self._own for group in self._groups(own)}
 
     def held_out(self, part: int, parts: int) -> None:

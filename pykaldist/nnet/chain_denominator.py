@@ -186,7 +186,7 @@ class TensorDenominator(Denominator):
         return loglike.clone(), posterior.clone()
 
     def rehearse(self, frames: int, sequences: int) -> object:
-        """Make what a recorded graph of a minibatch of this shape keeps, on this denominator's device."""
+        """Allocate what a recorded graph keeps in memory for a minibatch of this shape, for a forecast of memory."""
         given = self._w.new_empty(frames, self.num_pdfs, sequences)
         return given, self._sums(given)
 

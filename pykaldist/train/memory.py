@@ -115,7 +115,7 @@ def count(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], others: 
 
 
 def most_alive(work: Callable[[], object]) -> int:
-    """The most bytes that live at once of what some work on `meta` makes."""
+    """The peak of memory, in bytes, of what `work` makes on the device `meta`."""
     with torch.no_grad(), KernelCounter(), LiveBytes() as made:  # the counter, as PyTorch has no product that widens for `meta`
         kept = work()
     del kept
@@ -123,7 +123,7 @@ def most_alive(work: Callable[[], object]) -> int:
 
 
 def rehearsed(optimizer: Optimizer, minibatch: Callable[[], Minibatch]) -> int:
-    """The bytes that a training step on `meta` takes beside what stays, with the minibatch that is made for it.
+    """The peak of memory, in bytes, of a training step on the device `meta`, without what stays between steps.
 
     It is one in which natural gradients collect statistics, and the largest basis of theirs is made orthonormal, as at the start. What
     stays, the buffers that the first step makes, is left with the model.

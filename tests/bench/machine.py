@@ -1,4 +1,4 @@
-"""The machine of a benchmark: what has to stand beside its numbers, and what this machine cannot measure."""
+"""The CPU and the PyTorch that a benchmark runs on, to be printed beside its numbers, and what they cannot measure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def machine() -> str:
 
 
 def possible(what: str, make: Callable[[], T]) -> T | None:
-    """What `make` makes. Where this machine lacks what that takes, it says so, and returns None."""
+    """Return what `make` gives; where this machine lacks what that needs, print so and return None."""
     try:
         return make()
     except UserError as error:

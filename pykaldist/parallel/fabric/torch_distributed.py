@@ -90,7 +90,7 @@ class TorchDistributed(SplittableProcesses):
 
     @_exchange()
     def _connected(self, ranks: list[int], **options: Any) -> dist.ProcessGroup:
-        """A new group whose communicator of NCCL is there.
+        """A new process group for NCCL, whose processes are connected before it is used.
 
         torch makes it with the group's first operation, in which all of its processes have to take part. In point-to-point operations
         (`scatter`) not all do.
