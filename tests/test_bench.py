@@ -18,7 +18,7 @@ LACKS = "this one (Abacus 3)"
 
 @pytest.fixture
 def bench(monkeypatch, root):
-    """`bench(name, words)` runs a benchmark's main() in this process, on a CPU with AVX2 alone."""
+    """`bench(name, words)` runs a benchmark's main() in this process with one thread, on a CPU with AVX2 alone."""
 
     def run(name: str, *words: str, **changed: object) -> None:
         module = importlib.import_module(name)
@@ -28,6 +28,7 @@ def bench(monkeypatch, root):
         module.main()
 
     before, threads, grad = set(sys.modules), torch.get_num_threads(), torch.is_grad_enabled()
+    torch.set_num_threads(1)
     monkeypatch.syspath_prepend(root / "tests" / "bench")
     monkeypatch.setattr(arithmetic, "cpu", lambda: arithmetic.Cpu("Abacus 3", "Abacus", {"avx2", "fpu"}))
     monkeypatch.setattr(int8, "cpu", arithmetic.cpu)
