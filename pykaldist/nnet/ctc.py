@@ -4,8 +4,8 @@ Graves, Fernandez, Gomez & Schmidhuber (2006). Of K outputs a frame, output 0 is
 frame) stands for the labels that are left when repeated outputs are merged and blanks taken out. With p = softmax(z) and all paths pi of an
 utterance that stand for its labels l,
     loss = -log sum over pi of prod over t of p_t(pi_t),     d loss / d z_tk = p_tk - gamma_tk,
-gamma_tk the share of those paths' probability that goes through k at time t, by the forward-backward algorithm (torch's). Utterances that
-have fewer frames than their labels need count nothing.
+gamma_tk the share of those paths' probability that goes through k at time t, by the forward-backward algorithm (`ctc_forward_backward.py`).
+Utterances that have fewer frames than their labels need count nothing.
 
 Totals: summed loss, frames, wrong labels (edit distance of the best path's labels), labels. Wrong labels are counted on the host. A GPU
 does not wait for that: best paths travel while it goes on, and are counted some minibatches later, or when totals are read.
@@ -22,13 +22,11 @@ from kaldialign import edit_distance
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.frames.device_frames import to_device
-from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
+from pykaldist.nnet.ctc_forward_backward import BLANK, Layout, Paths, Recursion, TensorPaths
 from pykaldist.nnet.objective import Objective, ObjectiveOptions
 
-BLANK = 0
 DELAY = 4  # minibatches whose best paths may be on their way from a GPU
 
 
@@ -59,27 +57,6 @@ class BestPath:
                               for s, (length, own) in enumerate(zip(self.lengths, self.labels, strict=True)))
 
 
-class _Layout:
-    """Where the rows of packed sequences lie in a tensor (steps, sequences): `places` (rows,); and each sequence's length, on the host."""
-
-    def __init__(self, sequences: Sequences, device: torch.device) -> None:
-        sizes = np.array(sequences.sizes)
-        self.offsets = np.cumsum(sizes) - sizes
-        step = np.repeat(np.arange(len(sizes)), sizes)
-        self.steps, self.sequences = len(sizes), int(sizes[0])
-        self.places = to_device(torch.from_numpy(step * sizes[0] + np.arange(len(step)) - self.offsets[step]), device)
-        self.lengths = torch.from_numpy((np.arange(sizes[0])[:, None] < sizes).sum(1))
-
-    def padded(self, rows: Tensor) -> Tensor:
-        """Rows (n, K) as (steps, sequences, K), zero where a sequence is over."""
-        return rows.new_zeros(self.steps * self.sequences, rows.shape[1]).index_copy_(0, self.places, rows).view(
-            self.steps, self.sequences, -1)
-
-    def packed(self, padded: Tensor, out: Tensor) -> Tensor:
-        """The rows again, in `out`."""
-        return torch.index_select(padded.reshape(-1, padded.shape[2]), 0, self.places, out=out)
-
-
 class Ctc(Objective):
     """The CTC objective, of minibatches of whole utterances; its totals are as above.
 
@@ -94,47 +71,39 @@ class Ctc(Objective):
     def __init__(self, options: ObjectiveOptions | None = None) -> None:
         super().__init__(options)
         self.under_way: deque[BestPath] = deque()
+        self._recursion = Recursion()
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
-        layout = self._count(outputs, minibatch, totals)
-        with torch.enable_grad():
-            padded = layout.padded(outputs).requires_grad_(True)
-            loss = self._loss(padded, layout, minibatch)
-            (derivative,) = torch.autograd.grad(loss, padded)
-        totals[0] += loss.detach()
-        return layout.packed(derivative, outputs)
+        paths = self._paths(outputs, minibatch, totals)
+        return outputs.copy_(paths.derivative())
 
     def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
-        layout = self._count(outputs, minibatch, totals)
-        totals[0] += self._loss(layout.padded(outputs), layout, minibatch)
+        self._paths(outputs, minibatch, totals)
 
     def settle(self) -> None:
         while self.under_way:
             self.under_way.popleft().count()
 
-    @staticmethod
-    def _loss(padded: Tensor, layout: _Layout, minibatch: Minibatch) -> Tensor:
-        assert minibatch.labels is not None and minibatch.label_lengths is not None
-        labels = to_device(minibatch.labels, padded.device)
-        return torch.nn.functional.ctc_loss(padded.log_softmax(2), labels, layout.lengths, minibatch.label_lengths, BLANK, "sum",
-                                            zero_infinity=True)
-
-    def _count(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> _Layout:
-        """Count frames and labels, and have the wrong ones counted; returns where the rows lie."""
-        assert minibatch.sequences is not None and minibatch.labels is not None and minibatch.label_lengths is not None
-        layout = _Layout(minibatch.sequences, outputs.device)
-        totals[1] += len(outputs)
-        totals[3] += len(minibatch.labels)
+    def _paths(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Paths | TensorPaths:
+        """The paths of a minibatch, whose loss, frames and labels are added to the totals, and whose wrong labels will be."""
+        labels, lengths = minibatch.labels, minibatch.label_lengths
+        assert minibatch.sequences is not None and labels is not None and lengths is not None
+        layout = Layout(minibatch.sequences.sizes)
         best, arrived = outputs.argmax(1), None
         if best.is_cuda:
             best = torch.empty_like(best, device="cpu", pin_memory=True).copy_(best, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-        labels = [own.tolist() for own in minibatch.labels.split(minibatch.label_lengths.tolist())]
-        self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), labels, totals))
+        own = [part.tolist() for part in labels.split(lengths.tolist())]
+        self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), own, totals))
         while self.under_way and (arrived is None or len(self.under_way) > DELAY):
             self.under_way.popleft().count()
-        return layout
+        paths = Paths(outputs, layout, labels, lengths) if outputs.device.type == "cpu" else \
+            TensorPaths(outputs, layout, labels, lengths, self._recursion)
+        totals[0] += paths.loss
+        totals[1] += len(outputs)
+        totals[3] += len(labels)
+        return paths
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         loss, frames, wrong, labels = totals

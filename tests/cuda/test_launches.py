@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 from emulated_cuda import EmulatedCuda
 from trained import launches_of_minibatches, train, workers
 
 from pykaldist.cli import main
+from pykaldist.nnet.ctc_forward_backward import PART, Layout, Recursion, TensorPaths
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.parallel.planning.counting import count_step
 
@@ -96,6 +98,18 @@ def test_strategies(cuda: EmulatedCuda, store, tmp_path, case):
     with launches_of_minibatches(cuda) as found:
         train(store, tmp_path / "exp", *SMALL, *workers(strategy, tmp_path), *more, "--schedule", "fixed", "--learn-rates", "0.001")
     assert (found[-7] - found[-31]) / 24 <= STRATEGY_BUDGET[case]
+
+
+def test_paths_of_ctc(cuda: EmulatedCuda):
+    """Recorded, a part of the frames is a graph and three copies."""
+    recursion, found = Recursion(), []
+    for parts in (1, 1, 1, 3, 1):
+        before = cuda.launches
+        paths = TensorPaths(torch.randn(2 * PART * parts, 6, device="cuda"), Layout([2] * PART * parts), torch.tensor([1, 2, 2, 5]),
+                            torch.tensor([3, 1]), recursion)
+        paths.derivative()
+        found.append(cuda.launches - before)
+    assert found[0] > 4 * PART and found[-1] <= 48 and (found[-2] - found[-1]) / 2 <= 4
 
 
 def test_rbms(cuda: EmulatedCuda, store, tmp_path):

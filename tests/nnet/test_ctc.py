@@ -7,13 +7,17 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.frames.packed import Sequences, packed_grid
 from pykaldist.frames.sampler import Minibatch, Partition
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import Extras, FrameStore, pack
+from pykaldist.nnet import ctc
 from pykaldist.nnet.ctc import BestPath, Ctc, collapsed
+from pykaldist.nnet.ctc_forward_backward import Layout, Paths, Recursion, TensorPaths
 
 
 def test_collapsed():
@@ -28,7 +32,15 @@ def slow(logits: torch.Tensor, labels: list[int]) -> torch.Tensor:
     return -torch.stack([sum(logs[t, k] for t, k in enumerate(p)) for p in paths]).logsumexp(0)
 
 
-def test_loss_and_derivative_are_those_of_all_paths():
+def tensors(monkeypatch):
+    """Have the sums made in tensors, as on a GPU."""
+    monkeypatch.setattr(ctc, "Paths", lambda *paths: TensorPaths(*paths, Recursion()))
+
+
+@pytest.mark.parametrize("in_tensors", [False, True])
+def test_loss_and_derivative_are_those_of_all_paths(monkeypatch, in_tensors):
+    if in_tensors:
+        tensors(monkeypatch)
     torch.manual_seed(0)
     utterances = [(5, [1, 2]), (4, [2, 2]), (4, [1]), (2, [1, 2])]
     lengths, labels = [t for t, _ in utterances], [own for _, own in utterances]
@@ -55,7 +67,26 @@ def test_loss_and_derivative_are_those_of_all_paths():
     assert objective.metrics([30.0, 15.0, 2.0, 7.0]) == pytest.approx({"loss": 2.0, "label_error": 2 / 7})
 
 
-def test_scoring_counts_the_same_and_makes_no_derivative(monkeypatch):
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.integers(1, 80), st.lists(st.integers(1, 4), max_size=40)), min_size=1, max_size=5), st.integers(0, 2**31 - 1))
+@example([(60, [1, 1, 2] * 10), (59, []), (58, [3] * 30), (33, [4] * 17), (32, [2])], 0)  # empty, impossible, just possible, short
+def test_in_tensors_the_sums_are_those_of_pytorch(utterances, seed):
+    """Of any number of frames and labels, also none, and more than there are frames for."""
+    utterances.sort(key=lambda utterance: -utterance[0])
+    lengths = torch.tensor([frames for frames, _ in utterances])
+    layout = Layout(packed_grid(lengths)[2])
+    labels = torch.tensor([label for _, own in utterances for label in own], dtype=torch.long)
+    label_lengths = torch.tensor([len(own) for _, own in utterances])
+    outputs = 3.0 * torch.randn(int(lengths.sum()), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    expected, found = Paths(outputs, layout, labels, label_lengths), TensorPaths(outputs, layout, labels, label_lengths, Recursion())
+    assert found.loss.item() == pytest.approx(expected.loss.item(), rel=1e-10)
+    assert torch.allclose(found.derivative(), expected.derivative(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("in_tensors", [False, True])
+def test_scoring_counts_the_same_and_makes_no_derivative(monkeypatch, in_tensors):
+    if in_tensors:
+        tensors(monkeypatch)
     torch.manual_seed(1)
     _, _, sizes = packed_grid(torch.tensor([7, 4, 4]))
     outputs, labels = torch.randn(15, 5), torch.tensor([1, 2, 3, 3, 4])
@@ -64,6 +95,7 @@ def test_scoring_counts_the_same_and_makes_no_derivative(monkeypatch):
     totals = torch.zeros(2, 4, dtype=torch.float64)
     Ctc()(outputs.clone(), minibatch, totals[0])
     monkeypatch.delattr(torch.autograd, "grad")
+    monkeypatch.delattr(TensorPaths, "derivative")
     Ctc().score(outputs.clone(), minibatch, totals[1])
     assert totals[0, 0] > 0 and torch.equal(totals[0], totals[1])
 
