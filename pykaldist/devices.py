@@ -6,9 +6,14 @@ PyTorch takes two seconds to import; it is asked only where a GPU may be meant.
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from pykaldist import deterministic
 from pykaldist.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 NAME = re.compile(r"(auto|cpu|cuda)|cuda:(\d+)")
 
@@ -56,6 +61,18 @@ def take_device(name: str, number: int = 0) -> str:
 
         torch.cuda.set_device(device)
     return device
+
+
+def computing_on(device: torch.device | str) -> AbstractContextManager[object]:
+    """Make a device the current one of this thread as long as something computes there.
+
+    For what may be called from any thread, as the requests of a server are: each begins with the first device.
+    """
+    if not str(device).startswith("cuda"):
+        return nullcontext()
+    import torch
+
+    return torch.cuda.device(device)
 
 
 def device_name(number: int) -> str:

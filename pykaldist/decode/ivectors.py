@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from pykaldist.decode.chunks import ChunkOptions
+from pykaldist.devices import computing_on
 from pykaldist.errors import IVECTORS, UserError
 from pykaldist.io.tables import MatrixReader
 from pykaldist.nnet.nnet3.run import Nnet3Forward
@@ -87,4 +88,5 @@ class ChunkedForward:
             inputs = {"input": feats, **({} if ivectors is None else {"ivector": ivectors[middle:middle + 1]})}
             outputs.append(forward.outputs_at(times, inputs, int(times[0]) - forward.plan.left_context - before,
                                               int(times[-1]) + forward.plan.right_context + behind))
-        return torch.cat(outputs).cpu().numpy()
+        with computing_on(forward.device):
+            return torch.cat(outputs).cpu().numpy()

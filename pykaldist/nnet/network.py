@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.devices import computing_on
 from pykaldist.errors import FEATURES, UserError
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sequences import Chunk, windows
@@ -127,7 +128,8 @@ class Network:
     def _part(self, inputs: Tensor, sequences: Sequences) -> Tensor:
         if self._quantised is not None:
             return torch.log_softmax(self._quantised.forward(inputs), 1)
-        return torch.log_softmax(self.model.forward(inputs.to(self.model.device), sequences=sequences).cpu(), 1)
+        with computing_on(self.model.device):
+            return torch.log_softmax(self.model.forward(inputs.to(self.model.device), sequences=sequences).cpu(), 1)
 
     def _latency_controlled(self, inputs: Tensor, chunk: Chunk) -> Tensor:
         parts = []

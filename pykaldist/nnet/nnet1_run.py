@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.devices import computing_on
 from pykaldist.kernels import kernel
 from pykaldist.nnet.nnet1 import Nnet1
 
@@ -39,11 +40,11 @@ class Nnet1Forward:
         """Compute the outputs (T, output_dim) float32 for one utterance (T, input_dim); Splice and LSTM see the utterance as a whole."""
         if feats.ndim != 2 or feats.shape[1] != self._nnet.input_dim:
             raise ValueError(f"expected frames of dimension {self._nnet.input_dim}, found {feats.shape}")
-        x = torch.from_numpy(np.require(feats, np.float32, ["C", "W"])).to(self._device)
-        with torch.no_grad():
+        with torch.no_grad(), computing_on(self._device):
+            x = torch.from_numpy(np.require(feats, np.float32, ["C", "W"])).to(self._device)
             for forward, layer in self._layers:
                 x = forward(layer, x)
-        return x.cpu().numpy()
+            return x.cpu().numpy()
 
 
 def _affine(c: Layer, x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,14 @@ import torch
 
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.chunks import ChunkOptions
+from pykaldist.decode.ivectors import ChunkedForward
+from pykaldist.devices import take_device
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixWriter, read_archive
 from pykaldist.nnet import arithmetic
 from pykaldist.nnet.cnn import CnnOptions
+from pykaldist.nnet.convert import to_component
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.kinds import init_nnet, make_nnet
@@ -21,6 +27,9 @@ from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.nnet1_run import Nnet1Forward
+from pykaldist.nnet.nnet3.initialise import initialised
+from pykaldist.nnet.nnet3.run import Nnet3Forward
+from pykaldist.nnet.nnet3.stream import Nnet3Stream
 
 FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
 
@@ -122,6 +131,33 @@ def test_jobs_of_decoding_take_devices_in_turn(tmp_path, monkeypatch):
     for device, job in (("auto", 1), ("auto", 2), ("cuda", 3), ("cuda:1", 1), ("cpu", 2)):
         load_acoustic_model(exp, forwarding=ForwardOptions(device=device), job=job)
     assert loaded == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cpu"] and current == loaded[:4]
+
+
+def ways_of_forwarding(folder: Path, device: str) -> list[Callable[[np.ndarray], np.ndarray]]:
+    """Forward passes of each kind of network, of features of two dimensions."""
+    save(BlstmOptions(hid_dim=6), folder / "final.pt")
+    affine = to_component("AffineTransform", 3, 2, linearity=FEATS[:3], bias=FEATS[3:6, 0])
+    nnet3 = initialised(["input-node name=input dim=2", "component name=one type=NaturalGradientAffineComponent input-dim=6 output-dim=3",
+                         "component-node name=one component=one input=Append(Offset(input, -1), input, Offset(input, 1))",
+                         "output-node name=output input=one"], torch.Generator().manual_seed(1))
+
+    forward = Nnet3Forward(nnet3, device)
+
+    def streamed(feats: np.ndarray) -> np.ndarray:
+        stream = Nnet3Stream(forward)
+        return np.concatenate([stream.accept(feats[:20]), stream.accept(feats[20:]), stream.finish()])
+
+    return [Network.load(folder / "final.pt", device).log_posteriors, Nnet1Forward(Nnet1([affine]), device), forward, streamed,
+            ChunkedForward(forward, ChunkOptions(frames_per_chunk=20))]
+
+
+@pytest.mark.gpu(devices=2)
+def test_a_network_computes_on_its_device_in_any_thread(tmp_path):
+    """Requests of a server come in threads of their own, whose current device is the first."""
+    ways = zip(ways_of_forwarding(tmp_path, "cpu"), ways_of_forwarding(tmp_path, take_device("cuda:1")), strict=True)
+    with ThreadPoolExecutor(1) as thread:
+        for on_cpu, on_gpu in ways:
+            np.testing.assert_allclose(thread.submit(on_gpu, FEATS).result(), on_cpu(FEATS), atol=1e-5)
 
 
 def test_a_gmm_is_decoded_on_the_cpu(tmp_path):

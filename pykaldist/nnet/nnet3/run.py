@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.devices import computing_on
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing import lstm
@@ -42,7 +43,7 @@ class Nnet3Forward:
 
     def __init__(self, nnet: Nnet3, device: str = "cpu", output: str = "output", subsampling: int = 1,
                  around: tuple[int, int] = (0, 0)) -> None:
-        self._nnet, self._device, self.output, self.subsampling, self.around = nnet, device, output, subsampling, around
+        self._nnet, self.device, self.output, self.subsampling, self.around = nnet, device, output, subsampling, around
         self.plan = Plan(nnet, output, subsampling)
         self._order = self.plan.order
         self.output_dim = nnet.dim(output)
@@ -67,7 +68,8 @@ class Nnet3Forward:
         inputs = {"input": feats, **others}
         self.check_inputs(inputs)
         times = np.arange(0, len(feats), self.subsampling)
-        return self.outputs_at(times, {name: inputs[name] for name in self.inputs}, *self.ends(len(feats))).cpu().numpy()
+        with computing_on(self.device):
+            return self.outputs_at(times, {name: inputs[name] for name in self.inputs}, *self.ends(len(feats))).cpu().numpy()
 
     def ends(self, frames: int) -> tuple[int, int]:
         """The first and the last frame that an input of so many frames has where its own are repeated before and behind them."""
@@ -86,9 +88,12 @@ class Nnet3Forward:
         descriptor = self._nnet.taken_by(name)
         return list(descriptor.nodes()) if descriptor is not None else []
 
-    @torch.no_grad()
     def outputs_at(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], first: int, last: int) -> Tensor:
         """The outputs at some frames, of the frames of input from `first` to `last` alone where it matters (IfDefined)."""
+        with torch.no_grad(), computing_on(self.device):
+            return self._outputs_at(times, inputs, first, last)
+
+    def _outputs_at(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], first: int, last: int) -> Tensor:
         spans = self.plan.spans(first, last) if self.plan.has_if_defined else {}
         needed = self.plan.needed(times, spans=spans if self.plan.loops else None)
         values: dict[str, Tensor] = {}
@@ -123,7 +128,7 @@ class Nnet3Forward:
 
     def empty(self, name: str, frames: int) -> Tensor:
         """Rows for so many frames of a node."""
-        return torch.empty(frames, self._nnet.dim(name), device=self._device)
+        return torch.empty(frames, self._nnet.dim(name), device=self.device)
 
     def node(self, name: str, times: np.ndarray, inputs: Mapping[str, np.ndarray], taken: Taken, spans: Mapping[str, Span]) -> Tensor:
         """Compute a node at the frames `times`; `taken` gives the values of nodes that it takes, `spans` is for IfDefined (`Plan.spans`).
@@ -133,9 +138,9 @@ class Nnet3Forward:
         node = self._nnet.nodes[name]
         if node.kind == "input-node":
             rows = times.clip(0, len(inputs[name]) - 1)
-            return torch.from_numpy(np.require(inputs[name][rows], np.float32, ["C", "W"])).to(self._device)
+            return torch.from_numpy(np.require(inputs[name][rows], np.float32, ["C", "W"])).to(self.device)
         if (descriptor := self._nnet.taken_by(name)) is None:
-            return torch.full((len(times), self._nnet.dim(name)), mask_in_test(self._nnet.components[node.component]), device=self._device)
+            return torch.full((len(times), self._nnet.dim(name)), mask_in_test(self._nnet.components[node.component]), device=self.device)
         at = self.plan.input_times(name, times)
         x = self._value(descriptor, at, taken, spans)
         if node.kind == "component-node":
@@ -160,15 +165,15 @@ class Nnet3Forward:
             case "Scale":
                 return self._value(descriptor.parts[0], at, taken, spans) * descriptor.numbers[0]
             case "Const":
-                return torch.full((len(at), int(descriptor.numbers[1])), descriptor.numbers[0], device=self._device)
+                return torch.full((len(at), int(descriptor.numbers[1])), descriptor.numbers[0], device=self.device)
             case "IfDefined":
                 low, high = self.plan.span(descriptor.parts[0], spans)
                 defined = (at >= low) & (at <= high)
                 if defined.all():
                     return self._value(descriptor.parts[0], at, taken, spans)
-                value = torch.zeros(len(at), self._nnet.descriptor_dim(descriptor), device=self._device)
+                value = torch.zeros(len(at), self._nnet.descriptor_dim(descriptor), device=self.device)
                 if defined.any():
-                    value[torch.from_numpy(defined).to(self._device)] = self._value(descriptor.parts[0], at[defined], taken, spans)
+                    value[torch.from_numpy(defined).to(self.device)] = self._value(descriptor.parts[0], at[defined], taken, spans)
                 return value
             case _:
                 return self._value(descriptor.parts[0], shift(descriptor, at), taken, spans)

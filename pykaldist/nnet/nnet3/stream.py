@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.devices import computing_on
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.plan import Plan
 from pykaldist.nnet.nnet3.run import Nnet3Forward, rows_of
@@ -107,10 +108,10 @@ class Nnet3Stream:
         times = np.arange(self._next, end, self._step)
         if not len(times):
             return np.zeros((0, self._forward.output_dim), np.float32)
-        with torch.no_grad():
+        with torch.no_grad(), computing_on(self._forward.device):
             outputs = self._compute(times).cpu().numpy()
-        self._next = int(times[-1]) + self._step
-        self._forget()
+            self._next = int(times[-1]) + self._step
+            self._forget()
         return outputs
 
     def _compute(self, times: np.ndarray) -> Tensor:
