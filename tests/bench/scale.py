@@ -99,14 +99,17 @@ def family(root: int) -> list[int]:
 
 
 def memory(pids: list[int]) -> tuple[int, int]:
-    """The bytes of memory that processes have together, and the most that one of them ever had."""
-    now, most = 0, 0
+    """The bytes of memory that processes have together, and the most that one of them ever had.
+
+    A process that starts another one shares its memory with it for a moment (vfork), which is counted once.
+    """
+    spaces = {}
     for pid in pids:
         with contextlib.suppress(OSError):
             fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-            now += 1024 * int(fields.get("VmRSS", "0").split()[0])
-            most = max(most, 1024 * int(fields.get("VmHWM", "0").split()[0]))
-    return now, most
+            size, rss, most = (1024 * int(fields.get(name, "0").split()[0]) for name in ("VmSize", "VmRSS", "VmHWM"))
+            spaces[size, most] = rss
+    return sum(spaces.values()), max((most for _, most in spaces), default=0)
 
 
 def nameless(pids: list[int]) -> dict[int, int]:

@@ -84,6 +84,24 @@ def test_the_others_go_on_when_a_worker_dies(store, tmp_path, strategy, fabric):
     assert main(["train", *run.process.args[4:]]) == 0
 
 
+@pytest.mark.parametrize(("fabric", "killed"), [("mpi", 3), *(pytest.param(fabric, killed, marks=pytest.mark.slow) for fabric, killed in (
+    ("mpi", 2), ("gloo", 3), ("gloo", 2)))])
+def test_a_group_that_loses_a_worker_leaves_and_the_others_go_on(store, tmp_path, fabric, killed):
+    """Whichever of the group it was; and finish, with all of the data."""
+    exp = tmp_path / "exp"
+    job = [*STRATEGIES["hadpsgd"], "--fabric", fabric, "--ngpu", "4", "--nproc", "4"]
+    run = Run(store, exp, "--schedule", "fixed", "--learn-rates", ",".join(["0.002"] * 30), job=job, processes=4)
+    os.kill(run.wait_for(2)[killed], signal.SIGKILL)
+    status, out, err = run.end()
+    assert (status, err) == (0, "")
+    assert f"process {killed} on {HERE} has died, and with it worker {killed}, whose group, workers 2 to 3, leaves the job; 2 go on" in out
+    assert f"process {5 - killed} on {HERE} has left with its group; 2 go on, and do" in out
+    lines = history(exp)
+    assert len(lines) == 30 and lines[-1]["dead"] == [2, 3] and (exp / "final.pt").exists()
+    after = lines.index(next(line for line in lines if "dead" in line)) + 1
+    assert after < 30 and all(line["frames"] == FRAMES for line in lines[after:])
+
+
 @pytest.mark.parametrize(("fabric", "strangers", "epochs"), [
     ("mpi", 300, 30), ("gloo", 300, 30), *(pytest.param(fabric, 10_000, 600, marks=pytest.mark.slow) for fabric in ("mpi", "gloo"))])
 def test_only_loopback_listens_and_strangers_change_nothing(store, tmp_path, fabric, strangers, epochs):

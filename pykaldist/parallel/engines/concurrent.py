@@ -11,8 +11,9 @@ computes. The main thread handles messages itself where it polls. One lock makes
     all            requests that all workers make together go through process 0 (`live_group.py`)
 
 Deaths. Where the strategy is fault tolerant, the workers of a process that has ended count as dead. Workers that wait for an answer of
-theirs get none. Others do their unsettled minibatches again. Exchanges of all workers are those of the living ones. The job ends with
-process 0, and with a process whose workers are essential (those with a parameter server). A job that is run again has all its workers.
+theirs get none. Others do their unsettled minibatches again. Exchanges of all workers are those of the living ones. A process whose group
+has lost another one would wait for it for ever, and ends too. The job ends with process 0 and those of its group, and with a process whose
+workers are essential (those with a parameter server). A job that is run again has all its workers.
 
 The order of events depends on the machine, so no two runs are alike. The runs of a `Simulation` are.
 """
@@ -20,10 +21,11 @@ The order of events depends on the machine, so no two runs are alike. The runs o
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -48,7 +50,16 @@ from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue, MinibatchS
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.transport.transport import FAILED, RESULT, SHARE, WORK_ANSWER, WORK_REQUEST, Transport
 
+NEWS_S = 5.0  # in which the death of a process is known to the others
 SOURCES = 2  # splits that stay open, for each worker here
+
+
+def _lost(sentence: str) -> NoReturn:
+    raise ProcessLostError(sentence)
+
+
+def _named(ranks: range) -> str:
+    return f"worker {ranks.start}" if len(ranks) == 1 else f"workers {ranks.start} to {ranks.stop - 1}"
 
 
 class ConcurrentFabric(Fabric):
@@ -107,6 +118,7 @@ class ConcurrentHost(Host):
         self.fabrics: Sequence[ConcurrentFabric] = [ConcurrentFabric(rank, self) for rank in self.ranks]
         self._share_living()
         self._ready: deque[tuple[int, Any]] = deque()
+        self.leave: Callable[[str], object] = _lost  # ends this process, whatever its main thread does
         self.calls = RemoteCalls(self, self._be_ready)
         self._requests = WorkRequests(self, self._be_ready, lambda index, minibatch: self._sources.assign(self.workers[index], minibatch))
         self._resume: dict[str, Any] | None = None
@@ -312,14 +324,23 @@ class ConcurrentHost(Host):
         """Broadcast a copy of the first worker's model: calls may change the model itself meanwhile, and this must not be undone."""
         first = requests[0]
         if first.sums or not self.transport:
-            return super()._within(requests)
+            return self._exchanged(requests)
         with self.changed:
             model = first.buffer.clone()
         handed = [WithinGroup(buffer, 0.0, first.members, False) for buffer in (model, *(r.buffer for r in requests[1:]))]
-        answers = super()._within(handed)
+        answers = self._exchanged(handed)
         if first.members.start not in self.ranks:
             first.buffer.copy_(model)
         return answers
+
+    def _exchanged(self, requests: list[WithinGroup]) -> list[float]:
+        """Carry out an exchange within a group. It fails where one of the group has died: then the thread that reads ends this process."""
+        try:
+            return super()._within(requests)
+        except RuntimeError:
+            if self.fault_tolerant and self.transport:
+                time.sleep(NEWS_S)
+            raise
 
     # Messages that arrive. The methods below run with the lock held, on the main thread or on the thread that reads.
 
@@ -365,15 +386,21 @@ class ConcurrentHost(Host):
     def _handle_death(self, peer: int) -> None:
         """Note that process `peer` has ended. Raises ProcessLostError where the job cannot go on without it."""
         ranks, where = range(self.bounds[peer], self.bounds[peer + 1]), f"process {peer} on {self._names[peer]}"
-        if peer == 0 or not self.fault_tolerant or not set(self.essential).isdisjoint(ranks):
+        group = self.lost_with(ranks.start, self.size, self.fabrics[0].node_size)
+        if not self.fault_tolerant or 0 in group or not set(self.essential).isdisjoint(ranks):
             raise ProcessLostError(f"{where} has died")
+        if self.ranks.start in group:
+            self.leave(f"{where} has died, and this process, of the same group, leaves the job")
+        first = all(rank in self.living for rank in group)
         for rank in ranks:
             self.living.remove(rank)
         self.calls.remove_dead(peer, ranks)
         if self.job_processes.rank == 0:
             again = self._requests.remove_dead(ranks)
-            workers = f"worker {ranks.start}" if len(ranks) == 1 else f"workers {ranks.start} to {ranks.stop - 1}"
-            self.log(f"{where} has died, and with it {workers}; {len(self.living)} go on, and do {again} minibatches again")
+            with_it = f"and with it {_named(ranks)}" + f", whose group, {_named(group)}, leaves the job" * (len(group) > len(ranks))
+            what = f"has died, {with_it}" if first else "has left with its group"
+            going = sum(rank not in group for rank in self.living)
+            self.log(f"{where} {what}; {going} go on, and do {again} minibatches again")
 
     def close(self) -> None:
         if not self.transport:

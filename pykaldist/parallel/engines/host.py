@@ -93,6 +93,7 @@ class Host:
         self.living = Ranks(range(size))
         self._share_living()
         self.essential = range(0)  # workers without which the others cannot go on: those with a parameter server
+        self.lost_with: Callable[[int, int, int], range] = lambda rank, size, node_size: range(rank, rank + 1)  # as a strategy says
         self.elastic: Elasticity | None = None  # of a synchronous job that goes on without workers that die
         self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0

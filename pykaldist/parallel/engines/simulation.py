@@ -447,25 +447,33 @@ class Simulation(SimulatedChanges):
         self._past.append(number)
         if rank not in self.living:
             return
+        lost = self.lost_with(rank, self.size, self.fabrics[rank].node_size)
         if rank in self.essential:
             what = "the process that leads an elastic job" if self.elastic else "the server beside it"
             raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it {what}: that "
                             "ends the job.")
-        if len(self.living) == 1:
+        if len(self.living) == len(lost):
             raise UserError(f"cluster {self.cluster.name} lets all workers fail.")
-        self.living.remove(rank)
-        self._going.discard(rank)
-        self._work[rank].close()
-        if isinstance(parked := self._parked.pop(rank, None), Begin):
-            parked.exchange.close()
-        self._resting.pop(rank, None)
+        for one in lost:
+            self.living.remove(one)
+            self._going.discard(one)
+            self._work[one].close()
+            if isinstance(parked := self._parked.pop(one, None), Begin):
+                parked.exchange.close()
+            self._resting.pop(one, None)
+            self._joined.pop(one, None)
         if self.elastic:
             self._remove_lost(time, rank)
             return
-        again = self._minibatches.remove_dead(rank)
-        self.log(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
-        events, self._events = [event for event in self._events if event[1] != rank], []
-        self._events += self._calls.remove_dead(time, rank, events)
+        self._gathered.discard(lost.start)
+        self._come[lost.start] = 0
+        again = sum(map(self._minibatches.remove_dead, lost))
+        group = f", and with it its group, workers {lost.start} to {lost.stop - 1}" * (len(lost) > 1)
+        self.log(f"worker {rank} has died at {self._before + time:.3f} s{group}; {len(self.living)} go on, and do {again} minibatches "
+                 "again")
+        for one in lost:
+            events, self._events = [event for event in self._events if event[1] != one], []
+            self._events += self._calls.remove_dead(time, one, events)
         heapq.heapify(self._events)
         self._wake(time)
 

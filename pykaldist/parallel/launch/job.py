@@ -39,7 +39,7 @@ from pykaldist.parallel.launch import segments
 from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.launch.rendezvous import Rendezvous
 from pykaldist.parallel.launch.supervisor import FOLDER, REPLACES
-from pykaldist.parallel.launch.watch import MET
+from pykaldist.parallel.launch.watch import MET, leave_now
 from pykaldist.parallel.strategies.base.registry import PRESETS, make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables, variables_of_gloo
@@ -401,6 +401,7 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
     elif strategy.independent:
         host = ConcurrentHost(options.ngpu, processes, strategy.fault_tolerant, names, options.interface)
+        host.leave = leave_now
     elif options.elastic:
         if processes.size == 1 or folder is None:
             raise UserError("--elastic true: this job is one process, and all workers would die with it; use --nproc, or --hosts.")
@@ -410,7 +411,7 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
         if options.hierarchical_allreduce:
             processes = ByNode(cast(SplittableProcesses, processes), names)
         host = Host(options.ngpu, processes, options.deterministic)
-    host.essential = strategy.essential
+    host.essential, host.lost_with = strategy.essential, strategy.lost_with
     if options.elastic and options.cluster:
         host.be_elastic()
         host.essential = range(1)

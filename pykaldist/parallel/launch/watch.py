@@ -33,7 +33,7 @@ import pykaldist
 from pykaldist.io.atomic import write_text
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.launch.records import WAITING, read_records
-from pykaldist.parallel.launch.supervisor import FOLDER
+from pykaldist.parallel.launch.supervisor import DONE, FOLDER
 from pykaldist.parallel.transport.door import Guest
 
 LAST_WORDS = "said-"  # prefix of a file with the last words of a process that a launcher has started; host and pid follow
@@ -201,6 +201,13 @@ def write_last_words(message: str, folder: Path) -> None:
     if "PYKALDIST_JOB" in os.environ:
         with contextlib.suppress(OSError):
             write_text(folder / f"{LAST_WORDS}{socket.gethostname()}-{os.getpid()}", message)
+
+
+def leave_now(sentence: str) -> NoReturn:
+    """Print why this process leaves a job that goes on without it, and end it at once, whatever its main thread does."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{sentence}\n".encode())
+    os._exit(DONE)
 
 
 def end_now(message: str, folder: Path) -> NoReturn:

@@ -313,6 +313,7 @@ def simulated_epoch(strategy: str, options: Any, workload: Workload, cluster: Cl
             raise UserError(f"cluster {cluster.name} lets workers fail: {why}.")
         host.be_elastic()
     host.workers = tiny_workers(workload.minibatch_size, ngpu, minibatches, [SHAPE], parameters=workload.parameters, one_model=True)
+    host.essential, host.lost_with = strategies[0].essential, strategies[0].lost_with
     host.begin_epoch()
     host.run([one.epoch(w, f) for one, w, f in zip(strategies, host.workers, host.fabrics, strict=True)])
     return host

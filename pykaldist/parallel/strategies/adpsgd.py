@@ -34,9 +34,11 @@ At an epoch's end every worker's model is the mean of all.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,6 +97,23 @@ def _generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
+class Learners(Sequence[int]):
+    """The numbers of the living groups of `size` workers, in order, of `living` workers, which are those of whole groups."""
+
+    def __init__(self, living: Sequence[int], size: int) -> None:
+        self._living, self._size = living, size
+
+    def __len__(self) -> int:
+        return len(self._living) // self._size
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._living[place * self._size] // self._size
+
+    def index(self, learner: int, start: int = 0, stop: int = sys.maxsize) -> int:
+        """The place of a living group."""
+        return self._living.index(learner * self._size, start * self._size) // self._size
+
+
 class Adpsgd(Asynchronous):
     """The strategy ADPSGD, of one worker.
 
@@ -129,7 +148,7 @@ class Adpsgd(Asynchronous):
 
     def group(self, fabric: Fabric) -> range:
         """The workers of this one's learner. All groups are of one size."""
-        return range(fabric.rank, fabric.rank + 1)
+        return self.lost_with(fabric.rank, fabric.size, fabric.node_size)
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         group = self.group(fabric)
@@ -178,10 +197,15 @@ class Adpsgd(Asynchronous):
                     self.keep = 1.0
                     self.round += 1
                 self.begun, answer = False, None  # release a lent buffer
-            going = bool(frames) or await fabric.more(queue)
+            going = bool(frames) or await self._more(fabric, group)
         await fabric.average(params, float(first), measure=True)
         learners = await fabric.total(float(first))
         self.age = await fabric.total(self.age * first) / learners
+
+    async def _more(self, fabric: Fabric, group: range) -> bool:
+        """Whether there is another minibatch. A group goes on together where one of its workers was told so."""
+        more = await fabric.more(self.queue)
+        return more if len(group) == 1 else await fabric.sum_within(torch.zeros(1), float(more), group) > 0
 
     def _in_place(self, worker: Worker, fabric: Fabric, group: range) -> bool:
         """True where the worker updates its parameters in place, while others exchange with a copy."""
@@ -189,7 +213,7 @@ class Adpsgd(Asynchronous):
 
     def _partner(self, fabric: Fabric, size: int) -> int | None:
         """The learner to begin an exchange with, or None. Each learner has `size` workers."""
-        learners = fabric.living if size == 1 else range(fabric.size // size)  # groups do not live on without a worker
+        learners = fabric.living if size == 1 else Learners(fabric.living, size)
         return partner(self.options, fabric.rank // size, learners, self.round)
 
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:

@@ -30,7 +30,7 @@ def simulate() -> Callable[..., Simulation]:
         cluster = Cluster("test", "", 64, devices, Workload("", parameters, 8, 1), Compute(1.0, spread=spread, server_seconds=server), link,
                           link, slow=slow or {}, failures=tuple(Failure(*failure) for failure in failures))
         host = Simulation(len(workers), cluster)
-        host.workers = workers
+        host.workers, host.lost_with = workers, strategies[0].lost_with
         host.begin_epoch()
         host.run([s.epoch(w, fabric) for s, w, fabric in zip(strategies, workers, host.fabrics, strict=True)])
         return host

@@ -64,6 +64,22 @@ def test_when_a_worker_dies_the_others_do_its_work(descender, simulate, size, pa
     assert sum(worker.index for worker in living) >= 6 * (size - 1)
 
 
+@settings(max_examples=20)
+@given(st.sampled_from([(4, 2), (6, 2), (6, 3)]), st.sampled_from(PATTERNS[:3]), st.sampled_from(["queue", "shards"]), st.floats(0, 2),
+       st.floats(0.01, 5), st.data())
+def test_when_a_worker_of_a_group_dies_the_other_groups_do_its_work(descender, simulate, sizes, pattern, work, spread, message, data):
+    """The group is gone as a whole; every minibatch of all is done by a group that lives, or by one that died after it had done it."""
+    size, group = sizes
+    dead, at = data.draw(st.integers(0, size - 1)), data.draw(st.floats(0, 12))
+    workers = [descender(lambda worker: torch.ones(2), 6, torch.zeros(2)) for _ in range(size)]
+    strategies = [Hadpsgd(HadpsgdOptions(work, pattern, group_size=group)) for _ in workers]
+    host = simulate(workers, strategies, spread, {"0": 2.0}, message, failures=[(dead, at)])
+    living = [worker for rank, worker in enumerate(workers) if rank in host.living]
+    assert all(torch.equal(worker.params, living[0].params) for worker in living)
+    assert list(host.living) in ([*range(size)], [rank for rank in range(size) if rank // group != dead // group])
+    assert sum(worker.index for worker in workers) >= 6 * size and sum(worker.index for worker in living) >= 6 * (size - group)
+
+
 def matrix(pattern, size, round):
     """T of a round in lockstep, by its definition."""
     if pattern == "delay-by-one":

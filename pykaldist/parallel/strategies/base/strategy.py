@@ -94,6 +94,13 @@ class Strategy(ABC):
     def __init__(self, options: Any = None) -> None:
         self.options = options
 
+    def lost_with(self, rank: int, size: int, node_size: int) -> range:
+        """The workers that a job of `size` loses when it loses worker `rank`: with groups that cannot go on without one of theirs, a group.
+
+        `node_size`: the workers of a node, 0 where nodes differ in it.
+        """
+        return range(rank, rank + 1)
+
     @abstractmethod
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         """Train the worker through one epoch."""
