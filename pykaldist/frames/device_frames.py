@@ -73,7 +73,7 @@ class DeviceFrames:
             if not mapped:
                 own, rows = np.unique(rows, return_inverse=True)
                 scales = scales[own]
-            self.scales, self.scale_rows = torch.from_numpy(scales).to(device), to_device(torch.from_numpy(np.append(0, rows)), device)
+            self.scales, self.scale_rows = (to_device(torch.from_numpy(array), device) for array in (scales, np.append(0, rows)))
 
     def __len__(self) -> int:
         return len(self.feats)

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pykaldist.errors import UserError
 from pykaldist.options import option
 
+DTYPES = "float32", "bf16", "int8"
+DTYPE_HELP = ("arithmetic of the network: bf16 where the CPU multiplies it (AVX512-BF16, AMX); int8 for the affine layers of a DNN, where "
+              "the CPU multiplies that (VNNI, AMX)")
+
 
 @dataclass
 class ForwardOptions:
@@ -23,8 +27,7 @@ class ForwardOptions:
     forward_chunk: str | None = option(None, "chunk of --forward chunks or latency-controlled, as 21-64+21 (that of training)")
     forward_overlap: int = option(32, "frames by which the chunks of --forward chunks overlap")
     device: str = option("auto", "where the network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
-    dtype: str = option("float32", "arithmetic of the network: bf16 where the CPU multiplies it (AVX512-BF16, AMX); int8 for the affine "
-                        "layers of a DNN, where the CPU multiplies that (VNNI, AMX)", ("float32", "bf16", "int8"))
+    dtype: str = option("float32", DTYPE_HELP, DTYPES)
 
     def __post_init__(self) -> None:
         if self.forward == "whole" and self.forward_chunk is not None:

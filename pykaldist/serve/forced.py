@@ -46,7 +46,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.dictdir import without_position
 from pykaldist.io.lang import LangDir
-from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.nnet.forwarding import DTYPE_HELP, DTYPES, ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.serve.recipe import feats_config_of, lang_of
@@ -74,6 +74,7 @@ class ForcedOptions:
     adapt_model: str | None = option(None, "speaker-adapted GMM system whose fMLLR features a network takes; none: as the "
                                            "network's frame store says")
     device: str = option("cpu", "where a network computes: cpu, cuda, cuda:N or auto")
+    dtype: str = option("float32", DTYPE_HELP, DTYPES)
 
     def __post_init__(self) -> None:
         unknown = set(self.wanted) - set(FORMATS)
@@ -81,6 +82,10 @@ class ForcedOptions:
             raise UserError(f"--formats {self.formats}: expected one or more of {', '.join(FORMATS)}, with commas between.")
         if self.speaker_characters < 0:
             raise UserError(f"--speaker-characters {self.speaker_characters}: expected 0 or more.")
+
+    @property
+    def forwarding(self) -> ForwardOptions:
+        return ForwardOptions(device=self.device, dtype=self.dtype)
 
     @property
     def wanted(self) -> list[str]:
@@ -236,6 +241,8 @@ def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None,
            align_options: AlignOptions, log: Callable[[str], None]) -> tuple[Path, DataDir]:
     """Align the data directory; returns the alignments' directory, and the data as the model has seen it."""
     is_network = any((model_dir / name).is_file() for name in NETWORKS)
+    if not is_network and options.dtype != "float32":
+        raise UserError(f"--dtype {options.dtype} is for networks in a final.pt, and {model_dir} has none; leave it out.")
     ali = work / "ali"
     if adapting is not None:
         adapted = ali if not is_network else work / "adapting_ali"
@@ -247,7 +254,7 @@ def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None,
         collect_parts(seen, work / "fmllr", "fmllr", 1)
         data = DataDir(seen.path)
     if is_network:
-        align_nnet_dir(data.path, lang.path, model_dir, ali, align_options, ForwardOptions(device=options.device), log=log)
+        align_nnet_dir(data.path, lang.path, model_dir, ali, align_options, options.forwarding, log=log)
     else:
         align_dir(data.path, lang.path, model_dir, ali, align_options, log=log)
     return ali, data
@@ -256,7 +263,7 @@ def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None,
 def _model(ali: Path, model_dir: Path, adapting: Path | None, options: ForcedOptions) -> AcousticModel:
     """The model that has aligned, with the speakers' transforms where it adapts."""
     if any((model_dir / name).is_file() for name in NETWORKS):
-        return load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device))
+        return load_acoustic_model(model_dir, forwarding=options.forwarding)
     return GmmModel(model_dir, None, ali if adapting is not None else None)
 
 

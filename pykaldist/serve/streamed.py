@@ -36,6 +36,8 @@ def streaming_recogniser(model_dir: Path, options: TranscribeOptions, decoding: 
     if not (path.is_file() and is_nnet3_model(path)):
         raise UserError(f"{path} is no nnet3 network, such as a chain model, and no other model recognises audio as it comes; leave out "
                         "--stream.")
+    if options.dtype != "float32":
+        raise UserError(f"--dtype {options.dtype} is for networks in a final.pt, and {path} is an nnet3 network; leave it out.")
     nnet = Nnet3Model.read(path).nnet
     graph_dir = graph_of(model_dir, options.graph)
 

@@ -37,7 +37,7 @@ from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir, SymbolTable
-from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.nnet.forwarding import DTYPE_HELP, DTYPES, ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.serve.recipe import Scales, acwt_of, features_of, graph_of, scales_of, store_origin
@@ -70,6 +70,7 @@ class TranscribeOptions:
                                       "decode directories, else 12, 10 of chain models)")
     word_ins_penalty: float | None = option(None, "penalty of a word, likewise")
     device: str = option("auto", "where a network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
+    dtype: str = option("float32", DTYPE_HELP, DTYPES)
 
     def __post_init__(self) -> None:
         if not 1 <= self.longest <= 600:
@@ -142,7 +143,7 @@ class Transcriber:
         check_graph(self.graph_dir, model_dir / "final.mdl")
         self._model: AcousticModel | None = None  # that of an adapted GMM is made of the speakers' transforms
         if self.adapting != model_dir:
-            self._model = load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device))
+            self._model = load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device, dtype=options.dtype))
         first = GmmModel(self.adapting) if self.adapting is not None else self._model
         assert first is not None
         self.kind, self.config = features_of(model_dir, options.kind, options.feats_config,

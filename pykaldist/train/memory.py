@@ -5,7 +5,7 @@ each once. Beside these stand the copies that a strategy makes, counted in a dry
 its widest layer; of nnet3 networks, which keep what each node computes, the most that lives at once in a step that is made on `meta`.
 
 On a GPU the forecast is compared with the memory that is free. Where the training frames do not fit beside the rest, they come in pieces.
-Where the rest does not fit, or frames cannot come in pieces, the run is refused before it begins.
+Where not even the rest fits, the run is refused before it begins.
 """
 
 from __future__ import annotations
@@ -168,30 +168,30 @@ def free_bytes(device: torch.device) -> int:
     return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def room_for_frames(ledger: Ledger, free: int, where: str, whole: str = "") -> int | None:
+def room_for_frames(ledger: Ledger, free: int, where: str, cure: str = CURE) -> int | None:
     """The bytes that training frames may take, where not all of them fit; None where all do.
 
-    Raises UserError where nothing fits, or not all, and they cannot come in pieces: then `whole` says what helps.
+    Raises UserError where not even pieces of them fit; `cure` says what helps.
     """
     usable = round((1 - LIBRARIES) * free)
     if ledger.total <= usable:
         return None
     room = usable - (ledger.total - ledger.entries[FRAMES])
-    if whole or room < LEAST_PIECES * ledger.entries[FRAMES]:
+    if room < LEAST_PIECES * ledger.entries[FRAMES]:
         raise UserError(f"{where} has {gigabytes(free)} free, of which training can have {gigabytes(usable)}, and takes "
-                        f"{ledger.described()}; {whole or CURE}.")
+                        f"{ledger.described()}; {cure}.")
     return room
 
 
-def settled(ledger: Ledger, device: torch.device, processes: Processes, whole: str = "") -> tuple[int | None, str]:
+def settled(ledger: Ledger, device: torch.device, processes: Processes, cure: str = CURE) -> tuple[int | None, str]:
     """Compare a forecast with what is free: (`room_for_frames` of this process, words for the table at the start of a run).
 
-    Every process of the job calls it. Where one has to be refused, it raises UserError, which ends them all. `whole`: as there.
+    Every process of the job calls it. Where one has to be refused, it raises UserError, which ends them all. `cure`: as there.
     """
     sharing = _sharing(device, processes)
     ledger.entries["cuBLAS"] = WORKSPACES * _workspace(device)
     free = free_bytes(device) // sharing
-    room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}", whole)
+    room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}", cure)
     words = f"{ledger.described()}; {gigabytes(free)} are free on {device}"
     return room, words if room is None else f"{words}: the training frames come in pieces, in {gigabytes(room)}"
 

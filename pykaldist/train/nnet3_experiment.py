@@ -46,7 +46,7 @@ from pykaldist.train.trainer import Trainer, TrainerOptions
 
 RESULT = "final.mdl"
 STATISTICS_MINIBATCHES = 50  # of which the final statistics of batch normalisation are made
-WHOLE = "use a smaller network or minibatch (--num-chunk-per-minibatch, --minibatch-size), or more GPUs, each with less of the data"
+CURE = "use a smaller network or minibatch (--num-chunk-per-minibatch, --minibatch-size), or more GPUs, each with less of the data"
 MADE = (RESULT, "history.jsonl", "frame_subsampling_factor", "ckpt", "serial", provenance.FILE)
 
 
@@ -207,9 +207,9 @@ class Nnet3Experiment(TrainingRun):
             return
         self.verification = verification
         schedule = make_schedule(c.schedule_name, c.schedule)
-        memory = settled(self.forecast(), self.device, self.host.processes, WHOLE)[1] if self.device.type == "cuda" else ""
+        room, memory = settled(self.forecast(), self.device, self.host.processes, CURE) if self.device.type == "cuda" else (None, "")
         model = self._network()
-        self._share_frames(model)
+        self._share_frames(model, room)
         trainer = self._trainer(model, schedule, self.exp, self.host)
         if self.job.first:
             print(self._contract(trainer, model, schedule, memory), flush=True)
@@ -261,10 +261,10 @@ class Nnet3Experiment(TrainingRun):
         """The bytes that the objective keeps on the device for these samplers' minibatches, by what takes them."""
         return {}
 
-    def _share_frames(self, model: Nnet3Network) -> None:
-        """Set the frames that all samplers of this process share."""
+    def _share_frames(self, model: Nnet3Network, room: int | None = None) -> None:
+        """Set the frames that all samplers of this process share; each minibatch brings its own where they do not fit in `room` bytes."""
         context = model.window[0] + self.factor, model.window[1] + self.factor  # with the shifts
-        self.shared = {"train": SharedFrames(self.train, self.device, context), "dev": SharedFrames(self.dev, self.device, context)}
+        self.shared = {"train": SharedFrames(self.train, self.device, context, room), "dev": SharedFrames(self.dev, self.device, context)}
 
     def _network(self) -> Nnet3Network:
         return Nnet3Network(self.nnet, self.device, *self.dtypes, subsampling=self.factor, around=self.options.around(self.nnet),

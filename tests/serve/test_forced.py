@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pykaldist.hmm.import_ali.sources.base import Interval
 from pykaldist.hmm.import_ali.sources.textgrid import parse
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io.lang import LangDir
+from pykaldist.serve import forced
 from pykaldist.serve.recipe import lang_of, recipe_of
 from pykaldist.serve.textgrid import text_grid
 
@@ -205,7 +207,24 @@ def test_what_is_missing_is_said(tmp_path: Path, corpus: Path, golden: Path, cap
     assert "with --feats-config" in capfd.readouterr().err
     assert main(["align", "--formats", "praat", str(model), str(corpus), str(tmp_path / "out")]) == 1
     assert "expected one or more of textgrid, ctm, json" in capfd.readouterr().err
+    (tmp_path / "mfcc.conf").write_text("--use-energy=false\n")
+    assert main(["align", "--lang", str(golden / "an4_kaldi/lang"), "--feats-config", str(tmp_path / "mfcc.conf"), "--dtype", "int8",
+                 str(model), str(corpus), str(tmp_path / "out")]) == 1
+    assert f"--dtype int8 is for networks in a final.pt, and {model} has none; leave it out." in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_network_computes_as_it_is_told(tmp_path: Path, corpus: Path, golden: Path, capfd, monkeypatch) -> None:
+    def align(data, lang, model_dir, ali, options, forwarding, log):
+        raise UserError(f"told {forwarding.device} and {forwarding.dtype}.")
+
+    model = shutil.copytree(golden / "an4_kaldi/mono", tmp_path / "dnn")
+    (model / "final.pt").touch()
+    (tmp_path / "mfcc.conf").write_text("--use-energy=false\n")
+    monkeypatch.setattr(forced, "align_nnet_dir", align)
+    assert main(["align", "--lang", str(golden / "an4_kaldi/lang"), "--feats-config", str(tmp_path / "mfcc.conf"), "--dtype", "int8",
+                 "--device", "auto", str(model), str(corpus), str(tmp_path / "out")]) == 1
+    assert "told auto and int8." in capfd.readouterr().err
 
 
 def test_the_recipe_of_a_model(tmp_path: Path) -> None:

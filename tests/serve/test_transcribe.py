@@ -67,6 +67,8 @@ def test_what_cannot_be_is_a_sentence(recipe: Path, tmp_path: Path, capsys: pyte
                         (["--port", "1", "a.wav"], "--port is about the server; add --serve true"),
                         (["--serve", "true", "a.wav"], "takes audio from its clients"),
                         (["--extractor", "x", "a.wav"], "takes no i-vectors; leave out --extractor"),
+                        (["--dtype", "bf16", "--stream", "a.wav"], "--dtype bf16 is for networks in a final.pt"),
+                        (["--dtype", "int8", "a.wav"], "say nothing; leave them out"),
                         (["none.wav"], "none.wav does not exist"),
                         ([str(tmp_path / "low.wav")], "expected 16000 Hz or more, found 8000 Hz"),
                         (["--kind", "plp", "a.wav"], "has no options of features (plp.conf)")):

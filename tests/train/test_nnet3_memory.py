@@ -5,6 +5,8 @@ The emulated device counts the bytes of living tensors, and has as many as it is
 
 from __future__ import annotations
 
+import gc
+import math
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,24 @@ def test_a_run_that_does_not_fit_is_refused_before_frames_are_loaded(prepared, t
     assert "a step 0.0" in line and "training frames 0.13 MB" in line and "parameters" in line
     assert line.endswith("; use a smaller network or minibatch (--num-chunk-per-minibatch, --minibatch-size), or more GPUs, each with less "
                          "of the data.")
+
+
+@pytest.mark.gpu
+def test_frames_that_do_not_fit_come_with_their_minibatches(prepared, tmp_path, monkeypatch, emulated, ledgers, capsys):
+    """In the memory that is there; the model is the same, bit for bit."""
+    monkeypatch.setattr(TensorDenominator, "WARM_UP", 10**6)  # as above
+    options = "--device", "cuda", "--combine-models", "1", "--num-chunk-per-minibatch", "2"
+    assert main([*words(prepared, *options), str(tmp_path / "whole")]) == 0
+    (ledger,) = ledgers
+    free = ledger.total + 3 * memory._workspace(torch.device("cuda:0")) - ledger.entries[FRAMES] // 2
+    monkeypatch.setattr(memory, "free_bytes", lambda device: math.ceil(free / (1 - memory.LIBRARIES)))
+    ledger.entries.pop(GRAPHS)
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.memory_allocated() == 0 and main([*words(prepared, *options), str(tmp_path / "pieces")]) == 0
+    assert "the training frames come in pieces, in " in capsys.readouterr().out
+    assert torch.cuda.max_memory_allocated() <= ledger.total - ledger.entries[FRAMES] // 2
+    assert (tmp_path / "whole/final.mdl").read_bytes() == (tmp_path / "pieces/final.mdl").read_bytes()
 
 
 @pytest.mark.gpu(memory=1 << 20)
