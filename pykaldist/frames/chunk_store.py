@@ -129,6 +129,7 @@ class ChunkStore:
 
     def numerators(self, chunks: np.ndarray) -> list[Lattices]:
         """The numerators of chunks, lattices of one sequence each, whose transition-ids are pdfs."""
+        self._items.note(chunks)
         return [self._numerator(chunk) for chunk in chunks]
 
     def weights(self, chunks: np.ndarray) -> np.ndarray:

@@ -91,8 +91,7 @@ class ChunkSampler(Sampler):
         context = before[0], behind[1]
         relative = np.arange(-context[0], length - self.factor + 1 + context[1])[:, None]
         frames = np.clip(begins + self.chunks.first[group] + shifts + relative, begins, ends - 1).ravel()
-        source = self.shared.of(frames)
-        tensors = self.gather(to_device(torch.from_numpy(source.rows(frames)), self.device), source)
+        tensors = self._of_frames(frames)
         weights, ivectors = self.chunks.weights(group), self.chunks.ivectors(group)
         tensors["chunks"] = Chunks(
             len(group), length // self.factor, length * len(group), self.chunks.numerators(group),

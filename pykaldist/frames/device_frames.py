@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
-from pykaldist.io.scratch import prefetch, release
+from pykaldist.io.scratch import PagesRead, prefetch, release
 
 CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
 READ_TOGETHER = 1 << 15  # bytes of a run of frames that are worth a request of their own
@@ -124,6 +124,7 @@ class SharedFrames:
         self.store, self.device, self.reach, self.room, self.readers, self.copied = store, device, reach, room, readers, copied
         self.group = group
         self._in_place = device.type == "cpu" and not copied and not store.remote
+        self._pages = PagesRead([store.feats, *stored_arrays(store).values()], len(store.feats)) if self._in_place else None
         self._held: DeviceFrames | None = None
         self._needed: np.ndarray | None = None  # of each frame whether it is held with all that splicing needs; None: all are
 
@@ -167,6 +168,11 @@ class SharedFrames:
             assert self._held is not None
             return self._held
         return self.loaded(frames)
+
+    def note(self, rows: np.ndarray) -> None:
+        """Note that rows of a mapped store are going to be read, so that not all that were read before stay in memory."""
+        if self._pages is not None:
+            self._pages.note(rows)
 
     def loaded(self, frames: np.ndarray) -> DeviceFrames:
         """These of a store's frames, with those around them, copied."""

@@ -72,8 +72,7 @@ class EvenChunkSampler(Sampler):
         place = np.maximum(end - self.width, 0)
         relative = np.arange(-self.context[0], self.width + self.context[1])[:, None]
         frames = np.clip(begins + place + relative, begins, ends - 1)
-        source = self.shared.of(frames.ravel())
-        tensors = self.gather(to_device(torch.from_numpy(source.rows(frames.ravel())), self.device), source)
+        tensors = self._of_frames(frames.ravel())
         own = slice(self.context[0] * len(chunks), (self.context[0] + self.width) * len(chunks))
         tensors = {name: value if name == "inputs" else value[own] for name, value in tensors.items()}
         at = place + np.arange(self.width)[:, None]

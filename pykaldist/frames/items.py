@@ -24,7 +24,7 @@ from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum, checksum_of
-from pykaldist.io.scratch import release
+from pykaldist.io.scratch import PagesRead
 from pykaldist.io.tables import read_lines
 
 Layout = Mapping[str, tuple[str, Any]]
@@ -72,6 +72,7 @@ class Items:
         self._arrays = {name: np.asarray(mapped(path / f"{name}.bin", np.dtype(dtype), (totals[unit],)))
                         for name, (unit, dtype) in layout.items()}
         self._offsets = {unit: load_array(path, f"{unit}.npy", checksums, cure) for unit in totals}
+        self._pages = PagesRead([*self._arrays.values()], count)
         for unit, offsets in self._offsets.items():
             sound = offsets.dtype == np.int64 and offsets.shape == (count + 1,) and offsets[0] == 0
             if not sound or offsets[-1] != totals[unit] or (np.diff(offsets) < 0).any():
@@ -91,10 +92,9 @@ class Items:
         """An item's values of all arrays, by name."""
         return {name: self.array(name, number) for name in self._layout}
 
-    def release(self, number: int) -> None:
-        """Let go of the memory of an item, whose values have been copied."""
-        for values in self.arrays(number).values():
-            release(values)
+    def note(self, numbers: Sequence[int] | np.ndarray) -> None:
+        """Note that items are going to be read, so that not all that were read before stay in memory."""
+        self._pages.note(np.asarray(numbers, np.int64))
 
 
 class ItemsWriter:

@@ -93,12 +93,10 @@ class LatticeStore:
 
     def lattices(self, numbers: Sequence[int]) -> tuple[Lattices, np.ndarray]:
         """The lattices of these utterances as one set, and the reference's transition-ids in their frames, (T,)."""
+        self._items.note(numbers)
         parts = [self._one(number) for number in numbers]
         reference = [np.zeros(0, np.int32), *(self._items.array("reference", number) for number in numbers)]
-        found = Lattices.joined(parts), np.concatenate(reference)
-        for number in numbers:
-            self._items.release(number)
-        return found
+        return Lattices.joined(parts), np.concatenate(reference)
 
     def _one(self, number: int) -> Lattices:
         states, arcs, cells, frames = (np.array([0, self._items.size(unit, number)]) for unit in OFFSETS[:4])

@@ -23,7 +23,7 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks
 from pykaldist.frames.compressed import expand
-from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays
+from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
@@ -280,6 +280,13 @@ class Sampler:
                 rows = source.numbers(chosen[begin : begin + step])
                 for first in range(0, len(rows), self.minibatch_size):
                     yield functools.partial(self.gather, rows[first : first + self.minibatch_size], source)
+
+    def _of_frames(self, frames: np.ndarray) -> dict[str, Any]:
+        """The tensors of frames by their numbers in the store, which lie in runs."""
+        source = self.shared.of(frames)
+        rows = source.rows(frames)
+        self.shared.note(rows)
+        return self.gather(to_device(torch.from_numpy(rows), self.device), source)
 
     def _every(self, step: int, frames: np.ndarray) -> np.ndarray:
         """The frames of every `step`-th minibatch of a run of them, from the first on; none but the last is smaller than the rest."""

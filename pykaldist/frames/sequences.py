@@ -236,11 +236,6 @@ class SequenceSampler(Sampler):
             tensors["label_lengths"] = torch.tensor([len(labels) for labels in own])
         return {**tensors, "sequences": Sequences(sizes, count)}
 
-    def _of_frames(self, frames: np.ndarray) -> dict[str, Any]:
-        """The tensors of frames by their numbers in the store."""
-        source = self.shared.of(frames)
-        return self.gather(to_device(torch.from_numpy(source.rows(frames)), self.device), source)
-
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which sequences come together depends on their lengths."""
 

@@ -24,6 +24,7 @@ from pykaldist.errors import UserError
 
 T = TypeVar("T")
 _NAME_LENGTH = 4  # bytes of the number before a name that says how long it is
+MOST_READ = 1 << 28  # bytes of mapped arrays that a process may have in memory, because it has read them
 _FOLIO = 1 << 21  # bytes; whoever reads a page of a file gets those around it, too, up to the whole folio that the page cache has
 
 
@@ -163,6 +164,27 @@ def prefetch(array: np.ndarray) -> None:
 def release(array: np.ndarray) -> None:
     """Let go of the memory that a part of a scratch array has."""
     _advise(array, mmap.MADV_DONTNEED, _FOLIO)
+
+
+class PagesRead:
+    """Which parts of memory-mapped arrays of so many rows were read. Their memory is let go of when they are more than MOST_READ bytes.
+
+    A part is what has a folio of the largest array, or somewhat less. The page cache keeps what it has room for.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], rows: int) -> None:
+        self._arrays, self._rows = [array for array in arrays if array.size], max(rows, 1)
+        largest, size = max((array.nbytes for array in self._arrays), default=0), sum(array.nbytes for array in self._arrays)
+        parts = max(1, -(-largest // _FOLIO))
+        self._read, self._most = np.zeros(parts, bool), parts if size <= MOST_READ else max(1, parts * MOST_READ // size)
+
+    def note(self, rows: np.ndarray) -> None:
+        """Note that these rows are going to be read."""
+        self._read[rows.astype(np.int64, copy=False) * len(self._read) // self._rows] = True
+        if np.count_nonzero(self._read) > self._most:
+            self._read[:] = False
+            for array in self._arrays:
+                release(array)
 
 
 def in_parts(rows: Sequence[slice], *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resident import resident
 
 from pykaldist.errors import UserError
 from pykaldist.frames.ahead import ahead
@@ -139,17 +139,6 @@ def test_the_next_result_is_made_while_one_is_used():
     with pytest.raises(ZeroDivisionError):
         next(broken)
     assert list(ahead([])) == []
-
-
-def resident(paths: list[Path]) -> int:
-    """The bytes of mapped files that this process has in memory."""
-    total, of_file, names = 0, False, tuple(map(str, paths))
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in line.split()[0]:
-            of_file = line.endswith(names)
-        elif of_file and line.startswith("Rss:"):
-            total += 1024 * int(line.split()[1])
-    return total
 
 
 @pytest.mark.parametrize("sharded", [False, True])

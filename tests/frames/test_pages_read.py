@@ -1,0 +1,50 @@
+"""What is read of mapped stores does not stay in memory: sequences of frames, and items such as numerators and lattices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from resident import resident
+
+from pykaldist.frames.even_chunks import EvenChunkSampler
+from pykaldist.frames.items import Items, ItemsWriter
+from pykaldist.frames.sampler import Partition
+from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
+from pykaldist.io import scratch
+
+CPU, MOST = torch.device("cpu"), 4 << 20
+
+
+@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("kind", ["whole", "chunks", "streams", "even chunks"])
+def test_sequences(make_store, monkeypatch, kind, limited):
+    """The same minibatches, with and without."""
+    store = make_store([2000] * 20, dim=100)  # 16 MB
+    monkeypatch.setattr(scratch, "MOST_READ", MOST if limited else 1 << 40)
+    partition, shape = Partition(store, level="utterance"), (torch.zeros(100), torch.ones(100), 3, CPU)
+    sampler = EvenChunkSampler(store, partition, 0, 50, 4, (2, 2), 0, CPU) if kind == "even chunks" else \
+        SequenceSampler(store, partition, 0, SequenceOptions(kind, 2 if kind == "whole" else 4, None if kind == "whole" else "50"), [0],
+                        *shape)
+    seen, total = [], 0.0
+    for number, minibatch in enumerate(sampler.epoch(0)):
+        total += float(minibatch.inputs.double().sum())
+        if number % 5 == 0 or kind == "whole":
+            seen.append(resident([store.path / "feats.bin"]))
+    assert total == pytest.approx(float(store.feats.astype(np.float64).sum()), rel=0.1 if kind == "even chunks" else 1e-6)
+    assert (max(seen) < 0.7 * store.feats.nbytes) == limited, f"{max(seen)} of {store.feats.nbytes} bytes"
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_items(tmp_path, monkeypatch, limited):
+    monkeypatch.setattr(scratch, "MOST_READ", MOST if limited else 1 << 40)
+    layout, rng = {"large": ("values", np.float32), "small": ("items", np.int32)}, np.random.default_rng(0)
+    with ItemsWriter(tmp_path, layout, ("values", "items")) as writer:
+        for number in range(40):
+            writer.append({"large": np.full(100_000, number), "small": np.array([number])}, {"values": 100_000, "items": 1})
+    items, seen = Items(tmp_path, layout, 40, writer.totals, writer.checksums, "pack again"), []
+    for number in rng.permutation(40):
+        items.note([number])
+        assert (items.array("large", number) == number).all() and items.array("small", number)[0] == number
+        seen.append(resident([tmp_path / "large.bin"]))
+    assert (max(seen) < 8 << 20) == limited, f"{max(seen)} of 16 MB"
