@@ -32,6 +32,7 @@ from pykaldist.frames.device_frames import to_device
 BLANK = 0
 PART = 32  # frames of a recorded graph
 STATES = 32  # to a multiple of which states are padded, so that minibatches have few shapes
+LEAST = -1e30  # logarithm of a probability, in place of -inf in a difference
 BEFORE = 2  # columns before state 0, so that every state has two before it
 
 
@@ -170,7 +171,7 @@ class TensorPaths:
         self._alpha[0, :, BEFORE - 1] = 0.0
         recursion(self._alpha, states.emissions(self._log_probs), states.two)
         loglike = self._alpha.view(-1)[states.ends].logsumexp(1)
-        self._possible = loglike > -torch.inf
+        self._possible = loglike != -torch.inf  # what is no number stays none
         self._loglike = torch.where(self._possible, loglike, 0.0)
         self.loss = -self._loglike.sum()
 
@@ -179,6 +180,6 @@ class TensorPaths:
         s = self._states
         states, sums = s.outputs[0][s.own], self._alpha[1:].view(-1, BEFORE + s.states)
         gamma = sums[s.places[0]][:, BEFORE:].add_(sums[s.places[1]].gather(1, s.mirrored[s.own]))
-        gamma.sub_(self._log_probs.gather(1, states)).sub_(self._loglike[s.own].unsqueeze(1)).exp_()
+        gamma.sub_(self._log_probs.gather(1, states).clamp_min_(LEAST)).sub_(self._loglike[s.own].unsqueeze(1)).exp_()
         found = self._log_probs.exp().mul_(self._possible[s.own].unsqueeze(1))
         return found.scatter_add_(1, states, gamma.to(found.dtype).neg_())

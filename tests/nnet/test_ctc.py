@@ -83,6 +83,22 @@ def test_in_tensors_the_sums_are_those_of_pytorch(utterances, seed):
     assert torch.allclose(found.derivative(), expected.derivative(), rtol=0, atol=1e-10)
 
 
+def test_in_tensors_what_is_no_number_stays_none_and_probabilities_can_be_zero():
+    layout, labels, lengths = Layout(packed_grid(torch.tensor([6, 5]))[2]), torch.tensor([1, 2, 1]), torch.tensor([2, 1])
+    outputs = torch.randn(11, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    broken = outputs.clone()
+    broken[layout.utt == 0] = torch.nan
+    found = TensorPaths(broken, layout, labels, lengths, Recursion())
+    assert found.loss.isnan() and not found.derivative()[layout.utt == 1].isnan().any()
+    rows = np.flatnonzero(layout.utt == 0)
+    for never, in_all in ((2, False), (slice(None), True)):  # the first label, in one frame and in all of them
+        missing, near = outputs.clone(), outputs.clone()
+        missing[rows[never], 1], near[rows[never], 1] = -torch.inf, -torch.inf if in_all else -1e4
+        expected, found = Paths(near, layout, labels, lengths), TensorPaths(missing, layout, labels, lengths, Recursion())
+        assert found.loss.item() == pytest.approx(expected.loss.item())
+        assert torch.allclose(found.derivative(), expected.derivative(), atol=1e-10)
+
+
 @pytest.mark.parametrize("in_tensors", [False, True])
 def test_scoring_counts_the_same_and_makes_no_derivative(monkeypatch, in_tensors):
     if in_tensors:

@@ -95,7 +95,7 @@ def test_a_group_that_loses_a_worker_leaves_and_the_others_go_on(store, tmp_path
     status, out, err = run.end()
     assert (status, err) == (0, "")
     assert f"process {killed} on {HERE} has died, and with it worker {killed}, whose group, workers 2 to 3, leaves the job; 2 go on" in out
-    assert f"process {5 - killed} on {HERE} has left with its group; 2 go on, and do" in out
+    assert f"process {5 - killed} on {HERE} is gone with its group; 2 go on, and do" in out
     lines = history(exp)
     assert len(lines) == 30 and lines[-1]["dead"] == [2, 3] and (exp / "final.pt").exists()
     after = lines.index(next(line for line in lines if "dead" in line)) + 1

@@ -263,9 +263,8 @@ class ConcurrentHost(Host):
         self._waits_for[index] = "exchange" if isinstance(request, AwaitAnswer) else "wait"
         if isinstance(request, TakeMinibatch | MoreMinibatches):
             takes = isinstance(request, TakeMinibatch)
-            group = request.group if isinstance(request, TakeMinibatch) else range(rank, rank + 1)
             with self.changed:
-                self._requests.ask(index, WorkRequest(rank, takes, request.queue, request.unsettled, group, self.wish()))
+                self._requests.ask(index, WorkRequest(rank, takes, request.queue, request.unsettled, request.group, self.wish()))
         elif isinstance(request, Call):
             with self.changed:
                 return False, self.calls.begin(index, request)
@@ -337,7 +336,7 @@ class ConcurrentHost(Host):
         """Carry out an exchange within a group. It fails where one of the group has died: then the thread that reads ends this process."""
         try:
             return super()._within(requests)
-        except RuntimeError:
+        except ProcessLostError:
             if self.fault_tolerant and self.transport:
                 time.sleep(NEWS_S)
             raise
@@ -398,7 +397,7 @@ class ConcurrentHost(Host):
         if self.job_processes.rank == 0:
             again = self._requests.remove_dead(ranks)
             with_it = f"and with it {_named(ranks)}" + f", whose group, {_named(group)}, leaves the job" * (len(group) > len(ranks))
-            what = f"has died, {with_it}" if first else "has left with its group"
+            what = f"has died, {with_it}" if first else "is gone with its group"
             going = sum(rank not in group for rank in self.living)
             self.log(f"{where} {what}; {going} go on, and do {again} minibatches again")
 

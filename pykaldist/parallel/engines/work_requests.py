@@ -85,7 +85,8 @@ class WorkRequests:
         self._prefetched: dict[int, Prefetch] = {}  # of each worker here that has a prefetch under way
         self._pausing = False  # this and the next three are used on process 0
         self._since_pause = 0  # minibatches given since the last rest
-        self._granted: Counter[int] = Counter()
+        self._granted: Counter[int] = Counter()  # minibatches, or that there are none, by worker
+        self._called: Counter[int] = Counter()  # to go on, out of rest
         self._resting: dict[int, WorkRequest] = {}
 
     def open(self, minibatches: MinibatchQueue) -> None:
@@ -168,12 +169,14 @@ class WorkRequests:
         self._wake()
         if request.wish and self._since_pause and not minibatches.over:
             self._pausing = True
-            for other in sorted(self._resting):
-                self._send_answer(other, PAUSE)
+            for other, resting in sorted(self._resting.items()):
+                self._send_answer(other, GO_ON if self._owed(resting) else PAUSE)
             self._resting = {}
-        owed = request.takes and any(self._granted[other] > self._granted[rank] for other in request.group)
+        owed = self._owed(request)
         if self._pausing and not owed:
             self._send_answer(rank, PAUSE)
+        elif self._pausing and not request.takes:
+            self._send_answer(rank, GO_ON)
         elif request.prefetch and not minibatches.plenty:
             self._send_answer(rank, NONE_NOW)
         elif request.takes:
@@ -188,6 +191,11 @@ class WorkRequests:
             self._resting[rank] = request
             self._wake()
 
+    def _owed(self, request: WorkRequest) -> bool:
+        """Whether another one of the group has had such an answer before this worker, and may wait for it."""
+        given = self._granted if request.takes else self._called
+        return any(given[other] > given[request.rank] for other in request.group)
+
     def _wake(self) -> None:
         """Answer the resting workers for which there is another minibatch, or all where the epoch is over."""
         minibatches = self.minibatches
@@ -201,6 +209,7 @@ class WorkRequests:
 
     def _send_answer(self, rank: int, answer: int, minibatch: MinibatchId = (0, 0), fraction: float = 0.0) -> None:
         """Answer a worker's request, on process 0."""
+        self._called[rank] += answer == GO_ON
         if rank in self._host.ranks:
             self._handle_answer(rank, answer, minibatch, fraction)
         else:

@@ -174,6 +174,7 @@ class MoreMinibatches(Request):
 
     queue: bool
     unsettled: int
+    group: range
 
 
 @dataclass(slots=True)
@@ -352,12 +353,13 @@ class Fabric:
         """
         return TakeMinibatch(queue, unsettled, range(self.rank, self.rank + 1) if group is None else group)
 
-    def more(self, queue: bool, unsettled: int = 0) -> Awaitable[bool]:
+    def more(self, queue: bool, unsettled: int = 0, group: range | None = None) -> Awaitable[bool]:
         """Wait, after `take` has returned None, for another minibatch, or for the end of the epoch's last.
 
-        Returns True where there is another minibatch (a worker has died), False where all of the epoch are done.
+        Returns True where there is another minibatch (a worker has died), False where all of the epoch are done. Of a `group` some may be
+        told so and others not, but none has to rest for a checkpoint behind one that goes on.
         """
-        return MoreMinibatches(queue, unsettled)
+        return MoreMinibatches(queue, unsettled, range(self.rank, self.rank + 1) if group is None else group)
 
     @property
     def answers_while_computing(self) -> bool:

@@ -98,7 +98,10 @@ def _generator(*words: int) -> np.random.Generator:
 
 
 class Learners(Sequence[int]):
-    """The numbers of the living groups of `size` workers, in order, of `living` workers, which are those of whole groups."""
+    """The numbers of the living groups of `size` workers, in order, of `living` workers.
+
+    These are whole groups, but for the moment in which the processes of a group that has lost one leave: then a number may be wrong.
+    """
 
     def __init__(self, living: Sequence[int], size: int) -> None:
         self._living, self._size = living, size
@@ -204,7 +207,7 @@ class Adpsgd(Asynchronous):
 
     async def _more(self, fabric: Fabric, group: range) -> bool:
         """Whether there is another minibatch. A group goes on together where one of its workers was told so."""
-        more = await fabric.more(self.queue)
+        more = await fabric.more(self.queue, group=group)
         return more if len(group) == 1 else await fabric.sum_within(torch.zeros(1), float(more), group) > 0
 
     def _in_place(self, worker: Worker, fabric: Fabric, group: range) -> bool:
@@ -214,7 +217,8 @@ class Adpsgd(Asynchronous):
     def _partner(self, fabric: Fabric, size: int) -> int | None:
         """The learner to begin an exchange with, or None. Each learner has `size` workers."""
         learners = fabric.living if size == 1 else Learners(fabric.living, size)
-        return partner(self.options, fabric.rank // size, learners, self.round)
+        found = partner(self.options, fabric.rank // size, learners, self.round)
+        return None if found == fabric.rank // size else found
 
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
         """Compute the gradient of the group's next minibatches.

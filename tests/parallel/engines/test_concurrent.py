@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from delays import STRATEGIES, epoch
 
 from pykaldist.errors import ProcessLostError, UserError
-from pykaldist.parallel.engines.concurrent import ConcurrentHost
+from pykaldist.parallel.engines.concurrent import NEWS_S, ConcurrentHost
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.interface import WithinGroup
 from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
@@ -101,3 +104,23 @@ def test_four_ranks_with_random_delays():
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("100 runs of 200 steps on 4 ranks: every move counted once") == len(STRATEGIES)
+
+
+def test_an_exchange_that_fails_waits_for_the_news_of_a_death(in_processes, monkeypatch):
+    """Of one of the group: on it the thread that reads ends this process. So it must not say before that the job has failed."""
+    waited = []
+    monkeypatch.setattr("pykaldist.parallel.engines.concurrent.time", SimpleNamespace(sleep=waited.append))
+
+    def lost(host, requests):
+        raise ProcessLostError("the exchange has failed")
+
+    monkeypatch.setattr(Host, "_within", lost)
+
+    def exchange(those):
+        host = ConcurrentHost(2, those, True, ["here"] * 2)
+        with pytest.raises(ProcessLostError):
+            host._within([WithinGroup(torch.zeros(1), 0.0, range(2), True)])
+        host.close()
+
+    in_processes(2, exchange)
+    assert waited == [NEWS_S] * 2

@@ -6,6 +6,7 @@ import random
 from collections import Counter, deque
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,3 +123,31 @@ def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
             elif answer is not True:
                 done[pair.minibatch_of[rank]] += 1
     assert done == Counter([(0, i) for i in range(own)] + [(1, i) for i in range(others)])
+
+
+@pytest.mark.parametrize("first_rests", [False, True])
+def test_of_a_group_none_rests_behind_one_that_was_told_to_go_on(first_rests):
+    """Else the one would wait for the other in the group's exchange, and the other for the one in the rest: a death, then a checkpoint."""
+    answers, living = {}, list(range(6))
+    host = SimpleNamespace(job_processes=SimpleNamespace(rank=0), ranks=range(6), living=living, wish=lambda: 0, transport=None)
+    requests = WorkRequests(host, answers.__setitem__, lambda index, minibatch: None)
+    requests.open(MinibatchQueue([1] * 6))
+
+    def ask(rank, takes, unsettled=0, wish=0):
+        answers.pop(rank, None)
+        requests.ask(rank, WorkRequest(rank, takes, False, unsettled, range(rank // 2 * 2, rank // 2 * 2 + 2), wish))
+        return answers.get(rank)
+
+    assert all(ask(rank, True) is not None for rank in range(6))
+    if first_rests:
+        assert ask(3, False) is None and 3 not in requests.paused
+    for rank in (4, 5):
+        living.remove(rank)
+    requests.remove_dead(range(4, 6))
+    if not first_rests:
+        assert ask(2, False) is True
+    assert ask(0, True, 1, wish=1) is None and 0 in requests.paused  # the job is to rest
+    assert ask(3, False) is True if not first_rests else answers[3] is True
+    if first_rests:
+        assert ask(2, False) is True
+    assert ask(2, True) is None and ask(3, True) is None and {2, 3} <= requests.paused.keys()
