@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 
@@ -32,7 +33,7 @@ class Sequences:
     either.
 
     `real`: (rows, 1) of 1 where a row is a frame and 0 where it is padding; None where none is padding and rows are packed. `padding`: how
-    many are.
+    many are. `lengths`: the frames of each sequence that has some, on the host; None where rows are packed.
     """
 
     sizes: list[int]
@@ -43,6 +44,14 @@ class Sequences:
     place: tuple[int, int, int] = (0, 0, 0)
     real: torch.Tensor | None = None
     padding: int = 0
+    lengths: np.ndarray | None = None
+
+    def real_lengths(self) -> np.ndarray:
+        """The frames of each sequence, the longest first, on the host."""
+        if self.lengths is not None:
+            return self.lengths
+        sizes = np.array(self.sizes)
+        return (np.arange(sizes[0])[:, None] < sizes).sum(1)
 
     def offsets(self) -> list[int]:
         """The first row of each step."""

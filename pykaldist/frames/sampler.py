@@ -147,7 +147,7 @@ class Minibatch:
     sequences: Sequences | None = None
     labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other, on the host
     label_lengths: torch.Tensor | None = None  # of each, on the host
-    utts: list[str] | None = None  # of whole utterances that are not padded, in the order of `sequences`
+    utts: list[str] | None = None  # of whole utterances, in the order of `sequences`
     chunks: Chunks | None = None  # of a chain objective: numerators and what else its sequences have
 
     def __len__(self) -> int:

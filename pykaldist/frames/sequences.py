@@ -11,7 +11,7 @@ streams   truncated BPTT: the utterances, one behind the other in an order drawn
 
 On a GPU minibatches of training are padded (`frames/packed.py`), so that few shapes occur, each of which is recorded once as a CUDA graph:
 chunks to the longest chunk with its context, streams to whole chunks, whole utterances to one of `SHAPES` lengths, those that cost the
-fewest rows. Minibatches with label sequences, of CTC, stay packed, and so do those of cross-validation.
+fewest rows. Minibatches of cross-validation stay packed.
 
 Each frame is trained on once an epoch in all three. Order and cuts come from (seed, epoch, block, split) alone, as in `frames/sampler.py`.
 """
@@ -104,8 +104,8 @@ class SequenceSampler(Sampler):
         self._weighted, self._labels, self._label_offsets = store.weights is not None, store.labels, store.label_offsets
         lengths = np.sort(np.diff(store.offsets))
         self._longest, self._most = int(lengths[-1]), int(lengths[-options.num_streams :].sum())
-        whole, labelled = options.sequences == "whole", store.labels is not None
-        self.padded = (device.type != "cpu" if padded is None else padded) and not (whole and labelled)
+        whole = options.sequences == "whole"
+        self.padded = device.type != "cpu" if padded is None else padded
         chunk = self.chunk.size if options.sequences == "streams" else min(sum(dataclasses.astuple(self.chunk)), self._longest)
         self._shapes = cheapest_shapes(lengths, SHAPES) if whole else [chunk]  # steps of padded minibatches
         mean = len(store) / store.manifest.num_utts
@@ -195,7 +195,9 @@ class SequenceSampler(Sampler):
         steps = next(shape for shape in self._shapes if shape >= last[0] - first[0])
         frames = first + np.arange(steps)[:, None]
         trained = (frames >= begin) & (frames < end)
-        return self._in_place(np.minimum(frames, np.maximum(last - 1, first)), frames < last, trained, np.ones_like(trained))
+        tensors = self._in_place(np.minimum(frames, np.maximum(last - 1, first)), frames < last, trained, np.ones_like(trained))
+        tensors["sequences"].lengths = spans[:, 3] - spans[:, 0]
+        return {**tensors, **self._of_utts(spans)}
 
     def _in_place(self, frames: np.ndarray, real: np.ndarray, trained: np.ndarray, kept: np.ndarray, continues: bool = False,
                   leaves: int = -1) -> dict[str, Any]:
@@ -227,14 +229,19 @@ class SequenceSampler(Sampler):
         if count < len(frames):
             weights = to_device(trained.float(), self.device)
             tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
-        if self.options.sequences == "whole":
-            utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
-            tensors["utts"] = [self._utts[u] for u in utts]
-        if self._labels is not None and self._label_offsets is not None and self.options.sequences == "whole":
+        return {**tensors, "sequences": Sequences(sizes, count), **self._of_utts(spans)}
+
+    def _of_utts(self, spans: np.ndarray) -> dict[str, Any]:
+        """The names and labels of whole utterances."""
+        if self.options.sequences != "whole":
+            return {}
+        utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
+        found: dict[str, Any] = {"utts": [self._utts[u] for u in utts]}
+        if self._labels is not None and self._label_offsets is not None:
             own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
-            tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64))
-            tensors["label_lengths"] = torch.tensor([len(labels) for labels in own])
-        return {**tensors, "sequences": Sequences(sizes, count)}
+            found["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64))
+            found["label_lengths"] = torch.tensor([len(labels) for labels in own])
+        return found
 
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which sequences come together depends on their lengths."""

@@ -22,6 +22,7 @@ from kaldialign import edit_distance
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.frames.device_frames import to_device
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.ctc_forward_backward import BLANK, Layout, Paths, Recursion, TensorPaths
@@ -66,7 +67,7 @@ class Ctc(Objective):
     name = "ctc"
     num_totals = 4
     pdfs = False
-    whole_utterances = True
+    whole_utterances = beside = True
 
     def __init__(self, options: ObjectiveOptions | None = None) -> None:
         super().__init__(options)
@@ -74,8 +75,8 @@ class Ctc(Objective):
         self._recursion = Recursion()
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
-        paths = self._paths(outputs, minibatch, totals)
-        return outputs.copy_(paths.derivative())
+        paths, rows = self._paths(outputs, minibatch, totals)
+        return outputs.copy_(paths.derivative()) if rows is None else outputs.zero_().index_copy_(0, rows, paths.derivative())
 
     def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
         self._paths(outputs, minibatch, totals)
@@ -84,11 +85,14 @@ class Ctc(Objective):
         while self.under_way:
             self.under_way.popleft().count()
 
-    def _paths(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Paths | TensorPaths:
-        """The paths of a minibatch, whose loss, frames and labels are added to the totals, and whose wrong labels will be."""
+    def _paths(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> tuple[Paths | TensorPaths, Tensor | None]:
+        """The paths of a minibatch, whose loss, frames and labels are added to the totals, and whose wrong labels will be.
+
+        And where it is padded, the rows that are frames.
+        """
         labels, lengths = minibatch.labels, minibatch.label_lengths
         assert minibatch.sequences is not None and labels is not None and lengths is not None
-        layout = Layout(minibatch.sequences.sizes)
+        layout, rows = Layout(minibatch.sequences), None
         best, arrived = outputs.argmax(1), None
         if best.is_cuda:
             best = torch.empty_like(best, device="cpu", pin_memory=True).copy_(best, non_blocking=True)
@@ -98,12 +102,15 @@ class Ctc(Objective):
         self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), own, totals))
         while self.under_way and (arrived is None or len(self.under_way) > DELAY):
             self.under_way.popleft().count()
+        if minibatch.sequences.real is not None:
+            rows = to_device(torch.from_numpy(layout.row), outputs.device)
+            outputs = outputs.index_select(0, rows)
         paths = Paths(outputs, layout, labels, lengths) if outputs.device.type == "cpu" else \
             TensorPaths(outputs, layout, labels, lengths, self._recursion)
         totals[0] += paths.loss
         totals[1] += len(outputs)
         totals[3] += len(labels)
-        return paths
+        return paths, rows
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         loss, frames, wrong, labels = totals

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.device_frames import to_device
+from pykaldist.frames.packed import Sequences
 
 BLANK = 0
 PART = 32  # frames of a recorded graph
@@ -88,18 +89,16 @@ class Recursion:
 
 
 class Layout:
-    """Where the rows of packed utterances lie, on the host: of each row `step` and `utt`, of each step its first row, `offsets`.
+    """Where the frames of a minibatch's utterances lie, on the host: of each frame `step`, `utt` and its `row` of the minibatch.
 
-    `lengths` (utterances,), the longest first. `sizes`: how many utterances have a frame at each step.
+    Frames are packed, step by step. `offsets`: the first row of each step. `lengths`: the frames of each utterance, the longest first.
     """
 
-    def __init__(self, sizes: list[int]) -> None:
-        own = np.array(sizes)
-        self.steps, self.utts = len(own), int(own[0])
-        self.offsets = np.cumsum(own) - own
-        self.step = np.repeat(np.arange(len(own)), own)
-        self.utt = np.arange(len(self.step)) - self.offsets[self.step]
-        self.lengths = (np.arange(self.utts)[:, None] < own).sum(1)
+    def __init__(self, sequences: Sequences) -> None:
+        self.offsets, self.lengths = np.array(sequences.offsets()), sequences.real_lengths()
+        self.steps, self.utts = int(self.lengths[0]), len(self.lengths)
+        self.step, self.utt = (np.arange(self.steps)[:, None] < self.lengths).nonzero()
+        self.row = self.offsets[self.step] + self.utt
 
 
 class LabelStates:

@@ -109,7 +109,7 @@ class LatticeObjective(Objective):
         "in place of 9 on AN4, and 0.7 in place of 2.8 on speechocean762",
         "decode held-out data: the objective does not tell where the words of a full search get worse. On speechocean762 (53 % of the "
         "words wrong) two of three networks of sMBR deleted 38 % of the words; --one-silence-class false is the cure")
-    whole_utterances = True
+    whole_utterances = beside = True
     options_class: type[LatticeOptions]
     num_totals = 6
     options: LatticeOptions
@@ -190,11 +190,9 @@ class LatticeObjective(Objective):
     def _of(self, minibatch: Minibatch) -> tuple[Lattices, np.ndarray, np.ndarray]:
         """The lattices of a minibatch, the transition-ids of their references, and the row of each of their frames."""
         assert minibatch.sequences is not None and minibatch.utts is not None
-        sizes = np.array(minibatch.sequences.sizes)
-        first = np.cumsum(sizes) - sizes
+        first, lengths = np.array(minibatch.sequences.offsets()), minibatch.sequences.real_lengths()
         found = [(place, self.store.number[utt]) for place, utt in enumerate(minibatch.utts) if utt in self.store.number]
         lattices, reference = self.store.lattices([number for _, number in found])
-        lengths = (np.arange(len(minibatch.utts))[:, None] < sizes).sum(1)
         for (place, number), frames in zip(found, np.diff(lattices.frames), strict=True):
             if frames != lengths[place]:
                 raise UserError(f"{self.store.path}, {self.store.utts[number]}: the lattice has {frames} frames, the features "

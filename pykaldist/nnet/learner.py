@@ -54,6 +54,22 @@ class Learner(ABC):
         self.gradient(minibatch, grads, beta, totals, rule)
         yield 0
 
+    @property
+    def beside(self) -> bool:
+        """Whether a step is recorded in two: `forward_alone`, and, behind `objective_alone`, which is not recorded, the rest of it."""
+        return False
+
+    def forward_alone(self, minibatch: Minibatch) -> None:
+        """Do the first part of `gradient`."""
+        raise NotImplementedError  # of a learner that has `beside`
+
+    def objective_alone(self, minibatch: Minibatch, totals: Tensor) -> None:
+        """Do what lies between; from now until `end_of_step` `gradient` does what is left."""
+        raise NotImplementedError  # likewise
+
+    def end_of_step(self) -> None:  # noqa: B027  # where nothing is kept there is nothing to forget
+        """Forget what was made in parts."""
+
     @abstractmethod
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
         """Add held-out data to `totals`."""
@@ -95,6 +111,8 @@ class Supervised(Learner):
         self.model, self.objective, self.num_totals = model, objective, objective.num_totals
         self.prior_outputs, self.rate_option, self.steady = prior_outputs, rate_option, objective.steady
         self.patience = objective.patience
+        self._outputs: dict[int, Tensor] = {}  # of steps that are made in three, by rows: buffers that stay in place
+        self._derivative: Tensor | None = None  # by these, of the step at hand
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         for _ in self.gradient_in_parts(minibatch, grads, beta, totals, rule):
@@ -102,9 +120,25 @@ class Supervised(Learner):
 
     def gradient_in_parts(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor,
                           rule: GradientRule = outer_product) -> Iterator[int]:
+        derivative = self._derivative if self._derivative is not None else self.objective(self._forward(minibatch), minibatch, totals)
+        yield from self.model.backward_in_parts(derivative, grads, beta, rule)
+
+    def _forward(self, minibatch: Minibatch) -> Tensor:
         generator = self.training_generator(minibatch) if self.model.stochastic else None
-        outputs = self.model.forward(minibatch.inputs, generator, minibatch.sequences, training=True)
-        yield from self.model.backward_in_parts(self.objective(outputs, minibatch, totals), grads, beta, rule)
+        return self.model.forward(minibatch.inputs, generator, minibatch.sequences, training=True)
+
+    @property
+    def beside(self) -> bool:
+        return self.objective.beside
+
+    def forward_alone(self, minibatch: Minibatch) -> None:
+        self._outputs[len(minibatch.inputs)] = self._forward(minibatch)
+
+    def objective_alone(self, minibatch: Minibatch, totals: Tensor) -> None:
+        self._derivative = self.objective(self._outputs[len(minibatch.inputs)], minibatch, totals)
+
+    def end_of_step(self) -> None:
+        self._derivative = None
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
         self.objective.score(self.model.forward(minibatch.inputs, sequences=minibatch.sequences), minibatch, totals)

@@ -84,7 +84,6 @@ class MapState:
         self.input = OnlineNaturalGradient(dim, ranks[0], alpha=alphas[0], columns=self.width, **shared)
         self.output = OnlineNaturalGradient(map.output_dim, ranks[1], alpha=alphas[1], **shared)
         self._beside = torch.zeros(0, self.width - map.input_dim)
-        self._wide = torch.zeros(0, self.width)
 
     def with_ones(self, x: Tensor, spent: Tensor | None, model: FlatModel) -> Tensor:
         """x (n, input dim) with the columns beside it, (n, width), to be written over: `spent` where it is given, else a copy."""
@@ -97,9 +96,8 @@ class MapState:
             self._beside = torch.zeros(max(n, model.capacity), self.width - dim, device=x.device, dtype=x.dtype)
             if self.bias:
                 self._beside[:, 0] = 1.0
-        if self._wide.shape[0] != n:
-            self._wide, self._next_to_x = model.scratch(n * self.width, x)[: n * self.width].view(n, self.width), self._beside[:n]
-        return torch.cat([x, self._next_to_x], 1, out=self._wide)
+        wide = model.scratch(n * self.width, x)[: n * self.width].view(n, self.width)  # asked for anew, as it may have become a larger one
+        return torch.cat([x, self._beside[:n]], 1, out=wide)
 
 
 @dataclass

@@ -23,7 +23,8 @@ over frames of one worker or of many, they become running means: w <- w + (1 - e
 On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
 the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
 stay in place. Likewise the two halves of a step, gradient and update, where a strategy sends gradients. Minibatches of sequences have few
-kinds as they are padded (`frames/sequences.py`); those of CTC are not, and its steps run as they are.
+kinds as they are padded (`frames/sequences.py`). What CTC and objectives of lattices do with outputs differs in each minibatch: it runs
+between two graphs, that of the forward pass and that of the rest.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, repeat
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -194,6 +196,8 @@ class Optimizer:
         if self._graphs is None or (sequences is not None and sequences.real is None):
             _in_turn(work, parts)
             return
+        if self.learner.beside:
+            work, parts = self._in_two(minibatch, tensors[0], work, parts)
         kind: tuple[float, ...] = (self._kind(), *minibatch.addresses(), *(tensor.data_ptr() for tensor in tensors))
         kind = kind if parts is None else (*kind, len(parts.slices))
         if sequences is None:
@@ -203,6 +207,21 @@ class Optimizer:
         kind = (*kind, steps, self.model.continues(sequences), sequences.leaves)
         self._graphs.run(kind, work, self.learner.training_generator(minibatch), steps * self.model.recurrent_layers, parts)
         self.model.left_by(sequences)
+        self.learner.end_of_step()
+
+    def _in_two(self, minibatch: Minibatch, totals: Tensor, work: Callable[[], None],
+                parts: Parts | None) -> tuple[Callable[[], None], Parts]:
+        """The work of a step in parts: the forward pass, and, behind the objective, all else, in parts of its own where it has any."""
+        passes: Iterator[Callable[[], None]] = chain([partial(self.learner.forward_alone, minibatch)], repeat(work))
+
+        def ready(number: int) -> None:
+            if number == 0:
+                self.learner.objective_alone(minibatch, totals)
+            elif parts is not None:
+                parts.ready(number - 1)
+
+        whole = slice(0, self.model.params.shape[-1])
+        return lambda: next(passes)(), Parts([whole, *([whole] if parts is None else parts.slices)], ready)
 
     def _gradient_alone(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         """The part of `gradient` that runs on the device."""

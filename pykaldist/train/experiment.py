@@ -125,6 +125,7 @@ class Experiment(TrainingRun):
         options, nnet = choices.data, choices.nnet
         self.objective = OBJECTIVES[options.objective](choices.objective)
         recurrent = nnet if isinstance(nnet, SequenceOptions) else None
+        self.recurrent = recurrent is not None
         self.sequences = whole_utterances(options.objective, choices.objective, recurrent) if self.objective.whole_utterances else recurrent
         if self.sequences and options.minibatch_size is not None:
             cure = "a recurrent network's minibatches are --num-streams sequences" if recurrent else \
@@ -276,7 +277,7 @@ class Experiment(TrainingRun):
         o = self.options
         how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device, shared)
         if self.sequences:
-            return SequenceSampler(store, partition, 0, self.sequences, *how, padded=False if self.objective.whole_utterances else None)
+            return SequenceSampler(store, partition, 0, self.sequences, *how, padded=None if self.recurrent else False)
         arguments = (store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
         return o.sampler(*arguments) if shared is self.shared["train"] else Sampler(*arguments)
 

@@ -15,6 +15,7 @@ from emulated_cuda import EmulatedCuda
 
 from pykaldist.cli import main
 from pykaldist.io import container
+from pykaldist.nnet.learner import Supervised
 from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.registry import strategy_class
@@ -57,9 +58,12 @@ def launches_of_minibatches(cuda: EmulatedCuda) -> Iterator[list[int]]:
         yield found
 
 
+RECORDING = "synchronize of nnet/ctc_forward_backward.py"  # within a step; those of steps are recorded around them
+
+
 @contextmanager
 def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[list[str]]]:
-    """What the host waits for within the device's part of a step, but for events, and for the first minibatch's Fisher matrices.
+    """What the host waits for within the device's part of a step, but for events, to record, and for the first minibatch's Fisher matrices.
 
     A list for each step that waits. A real device (None) does not tell: nothing is found there (gpu_check.py asks PyTorch's profiler).
     """
@@ -70,11 +74,12 @@ def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[list[str]]]:
 
     def watched(part: Callable[..., None]) -> Callable[..., None]:
 
-        def step(optimizer: Optimizer, *args: Any) -> None:
+        def step(worker: Optimizer | Supervised, *args: Any) -> None:
             before = cuda.synchronisations.copy()
-            part(optimizer, *args)
+            part(worker, *args)
             waits = [what for what in (cuda.synchronisations - before).elements()
-                     if not what.startswith("event") and not ("natural_gradient.py" in what and optimizer.states[0].output.calls == 0)]
+                     if not what.startswith(("event", RECORDING))
+                     and not ("natural_gradient.py" in what and worker.states[0].output.calls == 0)]
             if waits:
                 found.append(waits)
 
@@ -82,6 +87,7 @@ def waits_of_steps(cuda: EmulatedCuda | None) -> Iterator[list[list[str]]]:
 
     parts = "_step", "_gradient_alone", "_apply"
     names = [(owner, name) for owner in (Optimizer, *subclasses(Optimizer)) for name in parts if name in vars(owner)]
+    names.append((Supervised, "objective_alone"))
     patches = [mock.patch.object(owner, name, watched(vars(owner)[name])) for owner, name in names]
     for patch in patches:
         patch.start()

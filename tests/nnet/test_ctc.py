@@ -74,7 +74,7 @@ def test_in_tensors_the_sums_are_those_of_pytorch(utterances, seed):
     """Of any number of frames and labels, also none, and more than there are frames for."""
     utterances.sort(key=lambda utterance: -utterance[0])
     lengths = torch.tensor([frames for frames, _ in utterances])
-    layout = Layout(packed_grid(lengths)[2])
+    layout = Layout(Sequences(packed_grid(lengths)[2], 0))
     labels = torch.tensor([label for _, own in utterances for label in own], dtype=torch.long)
     label_lengths = torch.tensor([len(own) for _, own in utterances])
     outputs = 3.0 * torch.randn(int(lengths.sum()), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -84,7 +84,7 @@ def test_in_tensors_the_sums_are_those_of_pytorch(utterances, seed):
 
 
 def test_in_tensors_what_is_no_number_stays_none_and_probabilities_can_be_zero():
-    layout, labels, lengths = Layout(packed_grid(torch.tensor([6, 5]))[2]), torch.tensor([1, 2, 1]), torch.tensor([2, 1])
+    layout, labels, lengths = Layout(Sequences(packed_grid(torch.tensor([6, 5]))[2], 0)), torch.tensor([1, 2, 1]), torch.tensor([2, 1])
     outputs = torch.randn(11, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     broken = outputs.clone()
     broken[layout.utt == 0] = torch.nan
