@@ -33,7 +33,7 @@ class Sequences:
     either.
 
     `real`: (rows, 1) of 1 where a row is a frame and 0 where it is padding; None where none is padding and rows are packed. `padding`: how
-    many are. `lengths`: the frames of each sequence that has some, on the host; None where rows are packed.
+    many are. `lengths`: of whole utterances that are padded, the frames of each sequence that has some, on the host.
     """
 
     sizes: list[int]
@@ -50,6 +50,7 @@ class Sequences:
         """The frames of each sequence, the longest first, on the host."""
         if self.lengths is not None:
             return self.lengths
+        assert self.real is None, "padded sequences that are no whole utterances"
         sizes = np.array(self.sizes)
         return (np.arange(sizes[0])[:, None] < sizes).sum(1)
 

@@ -243,6 +243,15 @@ class SequenceSampler(Sampler):
             found["label_lengths"] = torch.tensor([len(labels) for labels in own])
         return found
 
+    def largest(self) -> Minibatch:
+        """A minibatch of training that takes as much memory as any, of whichever split."""
+        utts = np.flatnonzero(np.diff(self._offsets))
+        if self.options.sequences == "streams":
+            return Minibatch(**next(self._streams(utts, 0, 1))(), index=0, last=False)
+        spans = _cut(self._offsets[utts], self._offsets[utts + 1], self.chunk if self.options.sequences == "chunks" else None)
+        longest = spans[np.argsort(spans[:, 0] - spans[:, 3], kind="stable")[: self.options.num_streams]]
+        return Minibatch(**(self._padded if self.padded else self._gathered)(longest), index=0, last=False)
+
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which sequences come together depends on their lengths."""
 

@@ -24,7 +24,7 @@ from pykaldist.errors import UserError
 
 T = TypeVar("T")
 _NAME_LENGTH = 4  # bytes of the number before a name that says how long it is
-MOST_READ = 1 << 28  # bytes of mapped arrays that a process may have in memory, because it has read them
+MOST_READ = 1 << 28  # bytes of the arrays of a store that stay mapped because they were read
 _FOLIO = 1 << 21  # bytes; whoever reads a page of a file gets those around it, too, up to the whole folio that the page cache has
 
 
@@ -169,13 +169,14 @@ def release(array: np.ndarray) -> None:
 class PagesRead:
     """Which parts of memory-mapped arrays of so many rows were read. Their memory is let go of when they are more than MOST_READ bytes.
 
-    A part is what has a folio of the largest array, or somewhat less. The page cache keeps what it has room for.
+    A part is what has a folio of the largest array, or somewhat less, but a row at least: where rows are large and differ, the limit is one
+    of the mean. The page cache keeps what it has room for.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], rows: int) -> None:
         self._arrays, self._rows = [array for array in arrays if array.size], max(rows, 1)
         largest, size = max((array.nbytes for array in self._arrays), default=0), sum(array.nbytes for array in self._arrays)
-        parts = max(1, -(-largest // _FOLIO))
+        parts = max(1, min(-(-largest // _FOLIO), self._rows))
         self._read, self._most = np.zeros(parts, bool), parts if size <= MOST_READ else max(1, parts * MOST_READ // size)
 
     def note(self, rows: np.ndarray) -> None:

@@ -99,7 +99,8 @@ class Ctc(Objective):
             arrived = torch.cuda.Event()
             arrived.record()
         own = [part.tolist() for part in labels.split(lengths.tolist())]
-        self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), own, totals))
+        if not best.is_meta:
+            self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), own, totals))
         while self.under_way and (arrived is None or len(self.under_way) > DELAY):
             self.under_way.popleft().count()
         if minibatch.sequences.real is not None:

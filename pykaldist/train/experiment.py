@@ -46,7 +46,7 @@ from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
-from pykaldist.train.memory import META, Ledger, forecast, settled
+from pykaldist.train.memory import META, Ledger, forecast, rehearsed, settled, two_layers
 from pykaldist.train.run import SERIAL, TrainingRun
 from pykaldist.train.stacking import by_itself, check
 from pykaldist.train.start import Start
@@ -238,7 +238,8 @@ class Experiment(TrainingRun):
         if c.job.serial_warmup and self.job.first:
             trainers.append(trainer(self.nnet, model, Host()))
         copies = model_copies(c.job.strategy, c.strategy, len(self.host.ranks), self.host.size)
-        return forecast(trainers, draft.shared, copies, before)
+        step = None if trainers[0].stack else max(two_layers(trainers), *map(_step_bytes, trainers))
+        return forecast(trainers, draft.shared, copies, before, step)
 
     def _write(self, network: Network) -> None:
         """Write the trained network in all formats."""
@@ -365,6 +366,13 @@ class Experiment(TrainingRun):
                 *o.contract(),
                 *([("memory", memory)] if memory else [])]
         return table(rows)
+
+
+def _step_bytes(trainer: Trainer) -> int:
+    """The most that lives at once in a step of a trainer on `meta`, with the largest minibatch."""
+    worker = trainer.workers[0]
+    largest = worker.sampler.largest()
+    return rehearsed(worker.optimizer, lambda: largest)
 
 
 def whole_utterances(objective: str, options: Any, recurrent: SequenceOptions | None) -> SequenceOptions:

@@ -1,8 +1,8 @@
 """The ledger of a process's device memory: what a run takes, forecast before anything is loaded.
 
 The forecast makes the run's own objects on PyTorch's device `meta`, whose tensors have shapes and no memory, and adds up their storages,
-each once. Beside these stand the copies that a strategy makes, counted in a dry run, and the temporaries of a step: room for two more of
-its widest layer; of nnet3 networks, which keep what each node computes, the most that lives at once in a step that is made on `meta`.
+each once. Beside these stand the copies that a strategy makes, counted in a dry run, and the temporaries of a step: the most that lives at
+once in a step that is made on `meta`; of RBMs, and of other networks where that is more, room for two more of its widest layer.
 
 On a GPU the forecast is compared with the memory that is free. Where the training frames do not fit beside the rest, they come in pieces.
 Where not even the rest fits, the run is refused before it begins.
@@ -147,7 +147,7 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copie
     """Forecast what a run takes whose trainers were made on `meta`.
 
     `copies`: of the model, that the strategies and exchanges of this process make. To what the trainers hold it adds these, the order of
-    the frames of an epoch, and what a step takes: `step` bytes, or room for two more of its widest layer.
+    the frames of an epoch, and what a step takes: `step` bytes, or `two_layers`.
     """
     ledger = count(trainers, shared, others)
     workers = trainers[0].workers
@@ -157,9 +157,14 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copie
     ledger.entries[FRAMES] += shared["train"].group_bytes()
     ledger.entries["order of frames"] = order * torch.long.itemsize
     ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
-    ledger.entries["a step"] = step if step is not None else \
-        max(2 * trainer.workers[0].learner.step_values * params.itemsize for trainer in trainers)
+    ledger.entries["a step"] = two_layers(trainers) if step is None else step
     return ledger
+
+
+def two_layers(trainers: Sequence[Trainer]) -> int:
+    """The bytes of two more of the widest layer of a step."""
+    workers = [trainer.workers[0] for trainer in trainers]
+    return max(2 * worker.learner.step_values * worker.params.itemsize for worker in workers)
 
 
 def free_bytes(device: torch.device) -> int:
