@@ -197,9 +197,16 @@ def test_padded_minibatches_have_the_same_frames_in_few_shapes(make_store, how, 
     assert len(shapes) <= {"whole": 7, "chunks": 1, "streams": 1}[how] and len(addresses) == 1 and padding
 
 
-def test_label_sequences_and_cross_validation_stay_packed(make_store):
-    labelled = sampler(make_store(LENGTHS, extras=("labels",)), HOW["whole"], padded=True)
-    assert all(m.sequences.real is None and m.labels is not None for m in labelled.epoch(0))
+def test_padded_utterances_have_their_names_labels_and_lengths(make_store):
+    store = make_store(LENGTHS, extras=("labels",))
+    packed, padded = sampler(store, HOW["whole"]), sampler(store, HOW["whole"], padded=True)
+    for one, other in zip(packed.epoch(1), padded.epoch(1), strict=True):
+        assert other.utts == one.utts and torch.equal(other.labels, one.labels) and torch.equal(other.label_lengths, one.label_lengths)
+        assert other.sequences.real_lengths().tolist() == one.sequences.real_lengths().tolist()
+        assert other.sequences.real_lengths().sum() == other.sequences.real.sum() == len(other)
+
+
+def test_cross_validation_stays_packed(make_store):
     for options in HOW.values():
         assert all(m.sequences.real is None for m in sampler(make_store(LENGTHS), options, padded=True).in_order())
 

@@ -149,14 +149,14 @@ class Simulation(SimulatedChanges):
     def notes(self) -> dict[str, Any]:
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
         dead = [rank for rank in range(self.size) if rank not in self.living]
+        lost = {"dead": dead} if dead else {}
         if self.elastic:
-            return {**self.elastic.notes(), **({"dead": dead} if dead else {})}
+            return {**self.elastic.notes(), **lost}
         if not late:
-            return {}
+            return lost
         ends = self._calls.num_servers
         load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
-        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
-                **({"dead": dead} if dead else {})}
+        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load, **lost}
 
     # Driving the workers.
 
