@@ -135,7 +135,8 @@ def test_a_value_read_in_a_step(run, monkeypatch, cuda: EmulatedCuda):
 
     def read(self, outputs, minibatch, totals):
         outputs = call(self, outputs, minibatch, totals)
-        totals[2].item()
+        if not totals.is_meta:  # where the step that the forecast rehearses would end
+            totals[2].item()
         return outputs
 
     monkeypatch.setattr(CrossEntropy, "__call__", read)
