@@ -167,7 +167,7 @@ def release(array: np.ndarray) -> None:
 
 
 class PagesRead:
-    """Which parts of memory-mapped arrays of so many rows were read. Their memory is let go of when they are more than MOST_READ bytes.
+    """A record of the parts of memory-mapped arrays that were read. Their memory is let go of when they are more than MOST_READ bytes.
 
     A part is what has a folio of the largest array, or somewhat less, but a row at least: where rows are large and differ, the limit is one
     of the mean. The page cache keeps what it has room for.

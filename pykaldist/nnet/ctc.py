@@ -67,7 +67,8 @@ class Ctc(Objective):
     name = "ctc"
     num_totals = 4
     pdfs = False
-    whole_utterances = beside = True
+    whole_utterances = True
+    recordable = False
 
     def __init__(self, options: ObjectiveOptions | None = None) -> None:
         super().__init__(options)
@@ -99,7 +100,7 @@ class Ctc(Objective):
             arrived = torch.cuda.Event()
             arrived.record()
         own = [part.tolist() for part in labels.split(lengths.tolist())]
-        if not best.is_meta:
+        if not best.is_meta:  # a step that is rehearsed for a forecast of memory has no paths
             self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), own, totals))
         while self.under_way and (arrived is None or len(self.under_way) > DELAY):
             self.under_way.popleft().count()

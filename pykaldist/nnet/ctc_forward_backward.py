@@ -1,10 +1,10 @@
 """Forward-backward over the paths of CTC: on the CPU by PyTorch's loss, on a GPU in tensors, without waiting for it.
 
 The labels l_1 .. l_L of an utterance make the states s = 0 .. 2 L of its paths: blank, l_1, blank, l_2, ..., l_L, blank. A path begins in
-state 0 or 1, ends in state 2 L or 2 L - 1, and from frame to frame stays in its state, goes on by one, or by two where that leads from a
-label to another one. With log p_t(s) the logarithm of the probability that the network gives the label of state s at frame t,
+state 0 or 1, ends in state 2 L or 2 L - 1, and from frame to frame stays in its state, goes on by one, or skips the blank between two
+labels that differ. With log p_t(s) the logarithm of the probability that the network gives the label of state s at frame t,
 
-    alpha_t(s) = log p_t(s) + log(exp alpha_{t-1}(s) + exp alpha_{t-1}(s - 1) + [two are allowed] exp alpha_{t-1}(s - 2)).
+    alpha_t(s) = log p_t(s) + log(exp alpha_{t-1}(s) + exp alpha_{t-1}(s - 1) + [a skip is allowed] exp alpha_{t-1}(s - 2)).
 
 Paths begin from a state -1 that lies before the others, so that the first frame is as all others. The sums beta from the end are alpha of
 the utterance and its labels read backwards. So both are one pass over twice as many rows, which all begin at frame 0. With T frames,
@@ -37,17 +37,20 @@ LEAST = -1e30  # logarithm of a probability, in place of -inf in a difference
 BEFORE = 2  # columns before state 0, so that every state has two before it
 
 
-def _advance(alpha: Tensor, emissions: Tensor, two: Tensor) -> None:
-    """Fill alpha[1:] (frames, rows, BEFORE + states) from alpha[0]; `two` (rows, states) is 0 where a path may go on by two, else -inf."""
+def _advance(alpha: Tensor, emissions: Tensor, skips: Tensor) -> None:
+    """Compute alpha[1:] (frames, rows, BEFORE + states) from alpha[0].
+
+    `skips` (rows, states) is 0 where a path may come from two states before, and -inf elsewhere.
+    """
     for t, log_probs in enumerate(emissions):
         before = alpha[t]
         paths = torch.logaddexp(before[:, 2:], before[:, 1:-1])
-        torch.logaddexp(paths, before[:, :-2] + two, out=paths)
+        torch.logaddexp(paths, before[:, :-2] + skips, out=paths)
         torch.add(paths, log_probs, out=alpha[t + 1, :, BEFORE:])
 
 
 class Recursion:
-    """Computes alpha for any number of frames.
+    """The forward recursion of alpha over any number of frames.
 
     On a GPU a number of rows and states that comes the third time is recorded, and replayed from then on.
     """
@@ -59,15 +62,15 @@ class Recursion:
         self._seen: Counter[torch.Size] = Counter()
         self._recorded: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
 
-    def __call__(self, alpha: Tensor, emissions: Tensor, two: Tensor) -> None:
-        """As `_advance`, of a multiple of PART frames."""
-        recorded = self._recorded_for(alpha, two) if alpha.is_cuda else None
+    def __call__(self, alpha: Tensor, emissions: Tensor, skips: Tensor) -> None:
+        """Compute alpha as `_advance` does, of a multiple of PART frames."""
+        recorded = self._recorded_for(alpha, skips) if alpha.is_cuda else None
         if recorded is not None:
-            recorded[3].copy_(two)
+            recorded[3].copy_(skips)
         for first in range(0, len(emissions), PART):
             own, log_probs = alpha[first:first + PART + 1], emissions[first:first + PART]
             if recorded is None:
-                _advance(own, log_probs, two)
+                _advance(own, log_probs, skips)
                 continue
             graph, part, given, _ = recorded
             part[0].copy_(own[0])
@@ -75,17 +78,17 @@ class Recursion:
             graph.replay()
             own[1:].copy_(part[1:])
 
-    def _recorded_for(self, alpha: Tensor, two: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None:
-        if two.shape not in self._recorded:
-            self._seen[two.shape] += 1
-            if self._seen[two.shape] <= self.WARM_UP or len(self._recorded) >= self.SHAPES:
+    def _recorded_for(self, alpha: Tensor, skips: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None:
+        if skips.shape not in self._recorded:
+            self._seen[skips.shape] += 1
+            if self._seen[skips.shape] <= self.WARM_UP or len(self._recorded) >= self.SHAPES:
                 return None
             part = alpha.new_full((PART + 1, *alpha.shape[1:]), -torch.inf)
-            graph, given, allowed = torch.cuda.CUDAGraph(), two.new_empty(PART, *two.shape), torch.empty_like(two)
+            graph, given, allowed = torch.cuda.CUDAGraph(), skips.new_empty(PART, *skips.shape), torch.empty_like(skips)
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 _advance(part, given, allowed)
-            self._recorded[two.shape] = graph, part, given, allowed
-        return self._recorded[two.shape]
+            self._recorded[skips.shape] = graph, part, given, allowed
+        return self._recorded[skips.shape]
 
 
 class Layout:
@@ -116,24 +119,25 @@ class LabelStates:
         outputs = np.full((2, utts, self.states), BLANK, np.int64)  # forwards, and backwards
         outputs[0, whose, 2 * at + 1] = labels
         outputs[1, whose, 2 * (label_lengths[whose] - 1 - at) + 1] = labels
-        two = outputs != BLANK
-        two[..., 2:] &= outputs[..., 2:] != outputs[..., :-2]
+        skips = outputs != BLANK
+        skips[..., 2:] &= outputs[..., 2:] != outputs[..., :-2]
         state, last = np.arange(self.states), 2 * label_lengths[:, None]
         mirrored = np.where(state <= last, BEFORE + last - state, 0)  # in column 0 nothing is
         places = np.stack([step * 2 * utts + own, (lengths[own] - 1 - step) * 2 * utts + utts + own])
         ends = (lengths * 2 * utts + np.arange(utts))[:, None] * (BEFORE + self.states) + BEFORE + last - np.arange(2)
-        arrays = (own, outputs, np.where(two, 0.0, -np.inf).reshape(2 * utts, -1).astype(np.float32), mirrored, places, ends)
-        self.own, self.outputs, self.two, self.mirrored, self.places, self.ends = (
+        arrays = (own, outputs, np.where(skips, 0.0, -np.inf).reshape(2 * utts, -1).astype(np.float32), mirrored, places, ends)
+        self.own, by_utt, self.skips, self.mirrored, self.places, self.ends = (
             to_device(torch.from_numpy(np.ascontiguousarray(array)), device) for array in arrays)
+        self.outputs = by_utt[:, self.own]  # of the states of each row
 
-    def emissions(self, log_probs: Tensor) -> Tensor:
-        """The logarithms of the probabilities (rows, K) of outputs, of each state at each step, forwards and backwards.
+    def emissions(self, forwards: Tensor, backwards: Tensor) -> Tensor:
+        """The log probabilities (rows, states) of the states in both directions, as (steps, 2 utterances, states).
 
-        (steps, 2 utterances, states), 0 where an utterance is over, which no path that counts goes through.
+        They are 0 where an utterance is over, which no path that counts goes through.
         """
-        found = log_probs.new_zeros(self.steps * 2 * self.utts, self.states)
-        for outputs, places in zip(self.outputs, self.places, strict=True):
-            found.index_copy_(0, places, log_probs.gather(1, outputs[self.own]))
+        found = forwards.new_zeros(self.steps * 2 * self.utts, self.states)
+        for log_probs, places in zip((forwards, backwards), self.places, strict=True):
+            found.index_copy_(0, places, log_probs)
         return found.view(self.steps, 2 * self.utts, self.states)
 
 
@@ -160,7 +164,7 @@ class Paths:
 
 
 class TensorPaths:
-    """The same interface over tensors, for a GPU."""
+    """The sums over the paths of a minibatch in tensors, for a GPU; the interface is that of `Paths`."""
 
     def __init__(self, outputs: Tensor, layout: Layout, labels: Tensor, label_lengths: Tensor, recursion: Recursion) -> None:
         self._states = states = LabelStates(layout, labels.numpy(), label_lengths.numpy(), outputs.device)
@@ -168,17 +172,17 @@ class TensorPaths:
         self._alpha = torch.full((states.steps + 1, 2 * states.utts, BEFORE + states.states), -torch.inf, dtype=torch.float64,
                                  device=outputs.device)
         self._alpha[0, :, BEFORE - 1] = 0.0
-        recursion(self._alpha, states.emissions(self._log_probs), states.two)
+        self._of_states = self._log_probs.gather(1, states.outputs[0])
+        recursion(self._alpha, states.emissions(self._of_states, self._log_probs.gather(1, states.outputs[1])), states.skips)
         loglike = self._alpha.view(-1)[states.ends].logsumexp(1)
         self._possible = loglike != -torch.inf  # what is no number stays none
         self._loglike = torch.where(self._possible, loglike, 0.0)
         self.loss = -self._loglike.sum()
 
     def derivative(self) -> Tensor:
-        """As that of `Paths`."""
-        s = self._states
-        states, sums = s.outputs[0][s.own], self._alpha[1:].view(-1, BEFORE + s.states)
+        """The derivative of the loss by the outputs (rows, K), as `Paths.derivative`."""
+        s, sums = self._states, self._alpha[1:].view(-1, BEFORE + self._states.states)
         gamma = sums[s.places[0]][:, BEFORE:].add_(sums[s.places[1]].gather(1, s.mirrored[s.own]))
-        gamma.sub_(self._log_probs.gather(1, states).clamp_min_(LEAST)).sub_(self._loglike[s.own].unsqueeze(1)).exp_()
+        gamma.sub_(self._of_states.clamp_min(LEAST)).sub_(self._loglike[s.own].unsqueeze(1)).exp_()
         found = self._log_probs.exp().mul_(self._possible[s.own].unsqueeze(1))
-        return found.scatter_add_(1, states, gamma.to(found.dtype).neg_())
+        return found.scatter_add_(1, s.outputs[0], gamma.to(found.dtype).neg_())

@@ -109,7 +109,8 @@ class LatticeObjective(Objective):
         "in place of 9 on AN4, and 0.7 in place of 2.8 on speechocean762",
         "decode held-out data: the objective does not tell where the words of a full search get worse. On speechocean762 (53 % of the "
         "words wrong) two of three networks of sMBR deleted 38 % of the words; --one-silence-class false is the cure")
-    whole_utterances = beside = True
+    whole_utterances = True
+    recordable = False
     options_class: type[LatticeOptions]
     num_totals = 6
     options: LatticeOptions

@@ -54,22 +54,6 @@ class Learner(ABC):
         self.gradient(minibatch, grads, beta, totals, rule)
         yield 0
 
-    @property
-    def beside(self) -> bool:
-        """Whether a step is recorded in two: `forward_alone`, and, behind `objective_alone`, which is not recorded, the rest of it."""
-        return False
-
-    def forward_alone(self, minibatch: Minibatch) -> None:
-        """Do the first part of `gradient`."""
-        raise NotImplementedError  # of a learner that has `beside`
-
-    def objective_alone(self, minibatch: Minibatch, totals: Tensor) -> None:
-        """Do what lies between; from now until `end_of_step` `gradient` does what is left."""
-        raise NotImplementedError  # likewise
-
-    def end_of_step(self) -> None:  # noqa: B027  # where nothing is kept there is nothing to forget
-        """Forget what was made in parts."""
-
     @abstractmethod
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
         """Add held-out data to `totals`."""
@@ -101,6 +85,9 @@ class Learner(ABC):
 class Supervised(Learner):
     """The learner that trains by an objective: forward, objective, backward.
 
+    `gradient` does all three. Where a step is recorded but for its objective, `forward_alone` and `objective_alone` do the first two, and
+    `gradient` what is left, until `end_of_step`.
+
     `prior_outputs`: the objective's, of the training data.
     """
 
@@ -111,8 +98,8 @@ class Supervised(Learner):
         self.model, self.objective, self.num_totals = model, objective, objective.num_totals
         self.prior_outputs, self.rate_option, self.steady = prior_outputs, rate_option, objective.steady
         self.patience = objective.patience
-        self._outputs: dict[int, Tensor] = {}  # of steps that are made in three, by rows: buffers that stay in place
-        self._derivative: Tensor | None = None  # by these, of the step at hand
+        self._outputs: dict[int, Tensor] = {}  # of `forward_alone`, by the number of rows: buffers that stay in place
+        self._derivative: Tensor | None = None  # by these, of `objective_alone`
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         for _ in self.gradient_in_parts(minibatch, grads, beta, totals, rule):
@@ -127,17 +114,16 @@ class Supervised(Learner):
         generator = self.training_generator(minibatch) if self.model.stochastic else None
         return self.model.forward(minibatch.inputs, generator, minibatch.sequences, training=True)
 
-    @property
-    def beside(self) -> bool:
-        return self.objective.beside
-
     def forward_alone(self, minibatch: Minibatch) -> None:
+        """Compute the outputs of a minibatch for `objective_alone`."""
         self._outputs[len(minibatch.inputs)] = self._forward(minibatch)
 
     def objective_alone(self, minibatch: Minibatch, totals: Tensor) -> None:
+        """Compute the derivative by the outputs of a minibatch; adds to `totals`."""
         self._derivative = self.objective(self._outputs[len(minibatch.inputs)], minibatch, totals)
 
     def end_of_step(self) -> None:
+        """Forget the derivative: the next `gradient` does all three parts."""
         self._derivative = None
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:

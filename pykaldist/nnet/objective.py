@@ -47,7 +47,7 @@ class Objective(ABC):
     steady = True  # the mean loss over a few thousand frames is near that over all
     patience: int | None = None  # epochs in a row in which the held-out loss may rise before training ends with the best model
     whole_utterances = False  # minibatches are of whole utterances, whatever the network
-    beside = False  # what it does with a minibatch is not recorded: no two minibatches have the same shapes
+    recordable = True  # minibatches have few shapes, so that a CUDA graph of a step can have the objective in it
     advice: Sequence[str] = ()  # what a plan says about training it by many workers
     options_class: type[ObjectiveOptions] = ObjectiveOptions
 

@@ -46,7 +46,7 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
 from pykaldist.nnet.factor import Factor, add_multiple, exponential, factor
 from pykaldist.nnet.flat_model import FlatModel
-from pykaldist.nnet.learner import Learner
+from pykaldist.nnet.learner import Learner, Supervised
 from pykaldist.nnet.model import Model
 from pykaldist.options import option
 
@@ -196,8 +196,8 @@ class Optimizer:
         if self._graphs is None or (sequences is not None and sequences.real is None):
             _in_turn(work, parts)
             return
-        if self.learner.beside:
-            work, parts = self._in_two(minibatch, tensors[0], work, parts)
+        if isinstance(self.learner, Supervised) and not self.learner.objective.recordable:
+            work, parts = self._in_two(self.learner, minibatch, tensors[0], work, parts)
         kind: tuple[float, ...] = (self._kind(), *minibatch.addresses(), *(tensor.data_ptr() for tensor in tensors))
         kind = kind if parts is None else (*kind, len(parts.slices))
         if sequences is None:
@@ -207,21 +207,23 @@ class Optimizer:
         kind = (*kind, steps, self.model.continues(sequences), sequences.leaves)
         self._graphs.run(kind, work, self.learner.training_generator(minibatch), steps * self.model.recurrent_layers, parts)
         self.model.left_by(sequences)
-        self.learner.end_of_step()
 
-    def _in_two(self, minibatch: Minibatch, totals: Tensor, work: Callable[[], None],
+    def _in_two(self, learner: Supervised, minibatch: Minibatch, totals: Tensor, work: Callable[[], None],
                 parts: Parts | None) -> tuple[Callable[[], None], Parts]:
         """The work of a step in parts: the forward pass, and, behind the objective, all else, in parts of its own where it has any."""
-        passes: Iterator[Callable[[], None]] = chain([partial(self.learner.forward_alone, minibatch)], repeat(work))
+        passes: Iterator[Callable[[], None]] = chain([partial(learner.forward_alone, minibatch)], repeat(work))
+        whole = slice(0, self.model.params.shape[-1])
+        slices = [whole, *([whole] if parts is None else parts.slices)]
 
         def ready(number: int) -> None:
             if number == 0:
-                self.learner.objective_alone(minibatch, totals)
+                learner.objective_alone(minibatch, totals)
             elif parts is not None:
                 parts.ready(number - 1)
+            if number == len(slices) - 1:
+                learner.end_of_step()
 
-        whole = slice(0, self.model.params.shape[-1])
-        return lambda: next(passes)(), Parts([whole, *([whole] if parts is None else parts.slices)], ready)
+        return lambda: next(passes)(), Parts(slices, ready)
 
     def _gradient_alone(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         """The part of `gradient` that runs on the device."""

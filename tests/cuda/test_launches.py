@@ -103,7 +103,7 @@ def test_strategies(cuda: EmulatedCuda, store, tmp_path, case):
 
 
 @pytest.mark.parametrize(("network", "objective", "budget"), [
-    ("lstm", "ctc", 100), ("blstm", "ctc", 116), ("lstm", "smbr", 640), ("blstm", "mmi", 665)])
+    ("lstm", "ctc", 94), ("blstm", "ctc", 110), ("lstm", "smbr", 640), ("blstm", "mmi", 665)])
 def test_whole_utterances(cuda: EmulatedCuda, make_store, make_denlats, tmp_path, network, objective, budget):
     """Two graphs and what the objective launches between them: with lattices some 25 kernels for each of their levels and directions."""
     extras = ("labels",) * (objective == "ctc")

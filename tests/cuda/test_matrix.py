@@ -38,7 +38,7 @@ FRAMES = {name: [*options[:options.index("--minibatch-size")], "--minibatch-utts
           for name, options in NETWORKS.items() if "--minibatch-size" in options}
 EXTRAS = {"mse": ("target_feats",), "ctc": ("labels",)}
 LATTICES = {name for name, objective in OBJECTIVES.items() if issubclass(objective, LatticeObjective)}
-BESIDE = {"ctc"} | LATTICES  # between two graphs of a step, as no two minibatches have the same shapes
+NOT_RECORDED = {"ctc"} | LATTICES  # between two graphs of a step, as no two minibatches have the same shapes
 LENGTHS = [20, 35, 50, 44, 60, 31]
 ADAMS = {name for name, (_, kind) in FRAME_OPTIMIZERS.items() if issubclass(kind, Adam)}  # all that they know of a network is its maps
 MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, FRAME_OPTIMIZERS, strategies())
@@ -74,14 +74,14 @@ def test_the_sample_has_everything():
 
 
 def check(cuda: EmulatedCuda | None, make_store, make_denlats, folder, monkeypatch, network, objective, optimizer, strategy):
-    make_store([30] * 12 if objective in BESIDE else LENGTHS, seed=1, name="train", extras=EXTRAS.get(objective, ()))
+    make_store([30] * 12 if objective in NOT_RECORDED else LENGTHS, seed=1, name="train", extras=EXTRAS.get(objective, ()))
     # Lattices are found by utterance, so that both stores may not have one of a name.
     store = make_store([30, 40], seed=2, name="dev", extras=EXTRAS.get(objective, ()), utt="dev").path.parent
     lattices = []
     if objective in LATTICES:
         lattices = ["--denlats", str(make_denlats(folder / "denlats", FrameStore(store / "train"), FrameStore(store / "dev")))]
     (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
-    options = ["--nnet", network, *(WHOLE | FRAMES if objective in BESIDE else NETWORKS)[network], "--objective", objective,
+    options = ["--nnet", network, *(WHOLE | FRAMES if objective in NOT_RECORDED else NETWORKS)[network], "--objective", objective,
                "--optimizer", optimizer, *lattices, *([] if optimizer in ADAMS else ["--momentum", "0.3"]),
                *(["--update-period", "4"] if optimizer == "ngsgd" else []),
                "--schedule", "exponential", "--learn-rate", "0.01",
@@ -89,8 +89,8 @@ def check(cuda: EmulatedCuda | None, make_store, make_denlats, folder, monkeypat
     with waits_of_steps(cuda) as waits:
         recorded = train(store, folder / "recorded", *options)
     assert not waits
-    if objective not in BESIDE or network in WHOLE:
-        assert replays(cuda) > (10 if objective not in BESIDE else 0)
+    if objective not in NOT_RECORDED or network in WHOLE:
+        assert replays(cuda) > (10 if objective not in NOT_RECORDED else 0)
         monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
         assert same(cuda, train(store, folder / "plain", *options), recorded)
     assert recorded.isfinite().all()
@@ -198,9 +198,9 @@ def test_another_device_than_the_first(cuda, make_store, make_denlats, tmp_path,
     lattices = []
     if objective in LATTICES:
         lattices = ["--denlats", str(make_denlats(tmp_path / "denlats", FrameStore(store / "train"), FrameStore(store / "dev")))]
-    options = [*(WHOLE | FRAMES if objective in BESIDE else NETWORKS)[network], "--nnet", network, "--objective", objective, *lattices,
-               "--optimizer", optimizer, "--schedule", "fixed", "--learn-rates", "0.01", "--num-threads", "1",
-               *([] if strategy == "local" else workers(strategy, tmp_path))]
+    shape = WHOLE | FRAMES if objective in NOT_RECORDED else NETWORKS
+    options = [*shape[network], "--nnet", network, "--objective", objective, *lattices, "--optimizer", optimizer, "--schedule", "fixed",
+               "--learn-rates", "0.01", "--num-threads", "1", *([] if strategy == "local" else workers(strategy, tmp_path))]
     for device in ("cuda:0", "cuda:1"):
         torch.cuda.set_device(0)
         assert main(["train", *options, "--device", device, str(store), str(tmp_path / device)]) == 0
