@@ -35,12 +35,13 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
+from pykaldist.nnet.cuda_graphs import Parts
 from pykaldist.nnet.factor import Factor, factor, least, quotient, taken_in
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned, whole_rows
 from pykaldist.nnet.learner import Learner
 from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
-from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
+from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80

@@ -29,7 +29,6 @@ between two graphs, that of the forward pass and that of the rest.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -44,6 +43,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
+from pykaldist.nnet.cuda_graphs import CudaGraphs, Parts, in_turn
 from pykaldist.nnet.factor import Factor, add_multiple, exponential, factor
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.learner import Learner, Supervised
@@ -73,17 +73,6 @@ class OptimizerOptions:
         for name in ("l2_penalty", "l2_to_start", "l1_penalty", "max_change", "max_param_change", "max_norm"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
-
-
-@dataclass
-class Parts:
-    """The parts in which a flat gradient is made, the last layers' first, as `Model.parts` has them.
-
-    `ready(k)` is called when part k is made; on a GPU, when its making has been handed over to the device.
-    """
-
-    slices: Sequence[slice]
-    ready: Callable[[int], None]
 
 
 class SharedMatrix(Protocol):
@@ -134,7 +123,7 @@ class Optimizer:
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
             and getattr(options, "l2_to_start", 0.0) == 0.0 and mapped == self.model.params.shape[-1]
-        self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
+        self._graphs: CudaGraphs | None = CudaGraphs("steps") if self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
         self._weights = list(zip(self._weights_of(self.model.params), [m.learn_rate_coef for m in self.model.maps], strict=True))
         self.start: Tensor | None = None
@@ -194,7 +183,7 @@ class Optimizer:
         """
         sequences = minibatch.sequences
         if self._graphs is None or (sequences is not None and sequences.real is None):
-            _in_turn(work, parts)
+            in_turn(work, parts)
             return
         if isinstance(self.learner, Supervised) and not self.learner.objective.recordable:
             work, parts = self._in_two(self.learner, minibatch, tensors[0], work, parts)
@@ -361,98 +350,7 @@ class Optimizer:
         self.model.load_state_dict(state["model"])
 
 
-def _in_turn(work: Callable[[], None], parts: Parts | None) -> None:
-    """Do work as it is, in parts where there are any."""
-    for number in range(1 if parts is None else len(parts.slices)):
-        work()
-        if parts is not None:
-            parts.ready(number)
-
-
 def between(parts: list[slice], size: int) -> list[slice]:
     """The slices of 0..size that lie between `parts`."""
     edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
     return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
-
-
-class _SharedPool:
-    """The memory pool of all graphs of steps on a device.
-
-    Of all workers in a process one computes at a time, and a step leaves nothing in the pool that a later one reads. The pool lives as long
-    as someone may record into it. PyTorch forbids one whose graphs are all gone, so that the first graph is kept.
-    """
-
-    _pools: ClassVar[weakref.WeakValueDictionary[int, _SharedPool]] = weakref.WeakValueDictionary()
-
-    def __init__(self) -> None:
-        self.handle = torch.cuda.graph_pool_handle()
-        self._first: torch.cuda.CUDAGraph | None = None
-
-    @classmethod
-    def current(cls) -> _SharedPool:
-        """The pool of the current device."""
-        device = torch.cuda.current_device()
-        pool = cls._pools.get(device)
-        if pool is None:
-            pool = cls._pools[device] = cls()
-        return pool
-
-    def keep(self, graph: torch.cuda.CUDAGraph) -> None:
-        """Keep the first graph that is recorded."""
-        self._first = self._first or graph
-
-
-class _StepGraphs:
-    """CUDA graphs of steps, by kind: a step is run twice as it is, recorded the third time, and replayed after that.
-
-    Each part of a step is a graph of its own.
-    """
-
-    WARM_UP = 2
-    LIMIT = 24  # kinds recorded; others run as they are
-    STEPS = 1 << 15  # of recurrent layers, in all graphs: each is four to seven kernels
-
-    def __init__(self) -> None:
-        self._pool = _SharedPool.current()
-        self._seen: dict[tuple[float, ...], int] = {}
-        self._recorded: dict[tuple[float, ...], list[torch.cuda.CUDAGraph]] = {}
-        self._steps = 0
-
-    def run(self, kind: tuple[float, ...], step: Callable[[], None], generator: torch.Generator | None, steps: int = 0,
-            parts: Parts | None = None) -> None:
-        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from, if it does; `steps`: in time.
-
-        With `parts` each call of `step` makes the next one.
-        """
-        if kind in self._recorded:
-            _in_turn(partial(_replay_next, iter(self._recorded[kind])), parts)
-            return
-        self._seen[kind] = self._seen.get(kind, 0) + 1
-        if self._seen[kind] <= self.WARM_UP or len(self._recorded) >= self.LIMIT or self._steps + steps > self.STEPS:
-            _in_turn(step, parts)
-            return
-        self._steps += steps
-        graphs: list[torch.cuda.CUDAGraph] = []
-
-        def record() -> None:
-            graphs.append(self._record(step, generator))
-            graphs[-1].replay()
-
-        _in_turn(record, parts)
-        self._recorded[kind] = graphs
-
-    def _record(self, step: Callable[[], None], generator: torch.Generator | None) -> torch.cuda.CUDAGraph:
-        """Record a step, which is not made meanwhile."""
-        graph = torch.cuda.CUDAGraph()
-        if generator is not None:
-            graph.register_generator_state(generator)
-        # Other threads may answer calls meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool.handle, capture_error_mode="thread_local"):
-            step()
-        self._pool.keep(graph)
-        return graph
-
-
-def _replay_next(graphs: Iterator[torch.cuda.CUDAGraph]) -> None:
-    """Replay the next graph."""
-    next(graphs).replay()

@@ -15,11 +15,11 @@ from trained import same, train, waits_of_steps, workers
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.lattice_objective import LatticeObjective
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.adam import Adam
-from pykaldist.optim.optimizer import _StepGraphs
 from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.parallel.strategies import ssgd
 from pykaldist.parallel.strategies.base.registry import strategies
@@ -91,7 +91,7 @@ def check(cuda: EmulatedCuda | None, make_store, make_denlats, folder, monkeypat
     assert not waits
     if objective not in NOT_RECORDED or network in WHOLE:
         assert replays(cuda) > (10 if objective not in NOT_RECORDED else 0)
-        monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
+        monkeypatch.setattr(CudaGraphs, "LIMIT", 0)
         assert same(cuda, train(store, folder / "plain", *options), recorded)
     assert recorded.isfinite().all()
 
@@ -156,7 +156,7 @@ def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
     store = make_store([30, 40], seed=2, name="dev").path.parent
     found = []
     for limit, strategy in ((16, "ma"), (0, "ma"), (16, "ssgd"), (0, "ssgd")):
-        monkeypatch.setattr(_StepGraphs, "LIMIT", limit)
+        monkeypatch.setattr(CudaGraphs, "LIMIT", limit)
         exp = tmp_path / f"{strategy}{limit}"
         with waits_of_steps(cuda) as waits:
             assert main(["pretrain-dbn", "--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "16",

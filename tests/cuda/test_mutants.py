@@ -11,10 +11,11 @@ from trained import train, waits_of_steps
 
 from pykaldist.cli import main
 from pykaldist.nnet import recurrent
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import new_weight
 from pykaldist.optim.ngsgd import DelayedUpdates, NgSgd
-from pykaldist.optim.optimizer import Optimizer, _StepGraphs
+from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.fabric.worker import Worker
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA device is there")]
@@ -32,7 +33,7 @@ def run(make_store, tmp_path, monkeypatch):
     store = make_store([30, 40], seed=2, name="dev").path.parent
 
     def trained(*options: str, network: list[str] = DNN, limit: int = 16) -> torch.Tensor:
-        monkeypatch.setattr(_StepGraphs, "LIMIT", limit)
+        monkeypatch.setattr(CudaGraphs, "LIMIT", limit)
         return train(store, tmp_path / f"exp{limit}", *network, *options)
 
     return trained

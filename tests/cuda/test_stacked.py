@@ -7,7 +7,7 @@ import torch
 from emulated_cuda import EmulatedCuda
 from trained import launches_of_minibatches, recorded, same, train, waits_of_steps
 
-from pykaldist.optim.optimizer import _StepGraphs
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 
 pytestmark = pytest.mark.gpu
 
@@ -61,5 +61,5 @@ def test_the_model_is_that_of_workers_one_after_the_other(cuda: EmulatedCuda | N
     assert not waits and recorded(cuda) > 10 and "which compute together" in capsys.readouterr().out
     apart = train(uneven, tmp_path / "apart", *options, "--stack-workers", "false")
     assert torch.allclose(stacked, apart, rtol=0, atol=1e-6) and stacked.isfinite().all()
-    monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
+    monkeypatch.setattr(CudaGraphs, "LIMIT", 0)
     assert same(cuda, train(uneven, tmp_path / "plain", *options), stacked)

@@ -8,11 +8,11 @@ import torch
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.nnet import gemm
 from pykaldist.nnet.arithmetic import arithmetic
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
-from pykaldist.optim.optimizer import _StepGraphs
 from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
@@ -100,7 +100,7 @@ def test_delayed_updates_train_as_well_and_the_same_way_twice(train):
 @pytest.mark.parametrize("name", FRAME_OPTIMIZERS)
 def test_a_recorded_step_is_the_step(train, name, dropout, monkeypatch):
     recorded, totals = train(name, "cuda", dropout=dropout)
-    monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
+    monkeypatch.setattr(CudaGraphs, "LIMIT", 0)
     plain, expected = train(name, "cuda", dropout=dropout)
     assert torch.allclose(recorded, plain, atol=1e-7) and torch.allclose(totals, expected)
 
@@ -108,7 +108,7 @@ def test_a_recorded_step_is_the_step(train, name, dropout, monkeypatch):
 @pytest.mark.parametrize("name", FRAME_OPTIMIZERS)
 def test_no_step_waits_for_the_device(train, name, monkeypatch):
     """The update of NG-SGD's Fisher models between steps may."""
-    run, recorded = _StepGraphs.run, []
+    run, recorded = CudaGraphs.run, []
 
     def watched(self, kind, step, generator, steps, parts):
         before = len(self._recorded)
@@ -119,6 +119,6 @@ def test_no_step_waits_for_the_device(train, name, monkeypatch):
             torch.cuda.set_sync_debug_mode("default")
         recorded.append(len(self._recorded) > before)
 
-    monkeypatch.setattr(_StepGraphs, "run", watched)
+    monkeypatch.setattr(CudaGraphs, "run", watched)
     train(name, "cuda")
     assert 1 <= sum(recorded) <= 4 and len(recorded) == 57

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.optim.optimizer import Parts
+from pykaldist.nnet.cuda_graphs import Parts
 from pykaldist.parallel.engines.elastic.membership import Elasticity, Join
 from pykaldist.parallel.engines.ranks import Ranks
 from pykaldist.parallel.engines.side_stream import SideStream

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
-from pykaldist.optim.optimizer import Optimizer, Parts
+from pykaldist.nnet.cuda_graphs import Parts
+from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.fabric.clock import clock_of
 
 COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")

@@ -31,7 +31,8 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Sampler
-from pykaldist.optim.optimizer import Optimizer, Parts
+from pykaldist.nnet.cuda_graphs import Parts
+from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.clusters.costs import expected_maximum, scaled, score_seconds, work_seconds
 from pykaldist.parallel.clusters.network import Network

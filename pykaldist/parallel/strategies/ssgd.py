@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pykaldist.optim.optimizer import Parts
+from pykaldist.nnet.cuda_graphs import Parts
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker

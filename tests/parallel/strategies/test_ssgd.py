@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pykaldist.frames.sampler import Minibatch
-from pykaldist.optim.optimizer import Parts
+from pykaldist.nnet.cuda_graphs import Parts
 from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.engines.host import Host

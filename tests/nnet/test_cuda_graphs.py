@@ -1,4 +1,4 @@
-"""The recording of steps: which memory pool their graphs have."""
+"""The recording of work: which memory pool its graphs have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 import pytest
 import torch
 
-from pykaldist.optim.optimizer import _SharedPool, _StepGraphs
+from pykaldist.nnet.cuda_graphs import CudaGraphs, SharedPool
 
 
 class FakeGraph:
@@ -26,7 +26,7 @@ class FakeGraph:
 def pools(monkeypatch):
     """The pools that graphs are recorded with, one after the other, on a device that is not there."""
     used, handles = [], iter(range(100))
-    monkeypatch.setattr(_SharedPool, "_pools", weakref.WeakValueDictionary())
+    monkeypatch.setattr(SharedPool, "_pools", weakref.WeakValueDictionary())
 
     @contextlib.contextmanager
     def recording(graph, pool=None, capture_error_mode="global"):
@@ -40,22 +40,22 @@ def pools(monkeypatch):
     return used
 
 
-def record(graphs: _StepGraphs, *kinds: int) -> None:
+def record(graphs: CudaGraphs, *kinds: int) -> None:
     for kind in kinds:
         for _ in range(graphs.WARM_UP + 1):
             graphs.run((kind,), lambda: None, torch.Generator())
 
 
 def test_all_workers_of_a_process_record_into_one_pool(pools):
-    workers = [_StepGraphs() for _ in range(32)]
+    workers = [CudaGraphs("steps") for _ in range(32)]
     for graphs in workers:
         record(graphs, 1, 2, 3)
     assert pools == [0] * 96
 
 
 def test_graphs_of_long_sequences_are_limited(pools, monkeypatch):
-    monkeypatch.setattr(_StepGraphs, "STEPS", 100)
-    graphs, run = _StepGraphs(), []
+    monkeypatch.setattr(CudaGraphs, "STEPS", 100)
+    graphs, run = CudaGraphs("steps"), []
     for kind, steps in (("a", 60), ("b", 50), ("c", 40), ("d", 0)):
         for _ in range(graphs.WARM_UP + 2):
             graphs.run((ord(kind),), lambda kind=kind: run.append(kind), torch.Generator(), steps)
@@ -64,7 +64,7 @@ def test_graphs_of_long_sequences_are_limited(pools, monkeypatch):
 
 def test_a_pool_outlives_its_graphs_and_ends_with_its_users(pools):
     """PyTorch takes no graph into a pool whose graphs are all gone: the first one stays while someone may record."""
-    one, other = _StepGraphs(), _StepGraphs()
+    one, other = CudaGraphs("steps"), CudaGraphs("steps")
     record(one, 1)
     first = one._pool._first
     del one
@@ -73,5 +73,5 @@ def test_a_pool_outlives_its_graphs_and_ends_with_its_users(pools):
     record(other, 1)
     del other
     gc.collect()
-    record(_StepGraphs(), 1)
+    record(CudaGraphs("steps"), 1)
     assert pools == [0, 0, 1]
