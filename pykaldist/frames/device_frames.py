@@ -23,14 +23,14 @@ PIECE = 64  # minibatches of a piece of frames that nobody said were needed
 EXTRAS = ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")
 
 
-def _sendable(tensor: Tensor, device: torch.device) -> Tensor:
+def sendable(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host in memory from which it can be copied to a device without waiting: pinned, for a GPU."""
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on a device. Nothing waits for a copy to a GPU: it goes from pinned memory, in the order of the GPU's work."""
-    return _sendable(tensor, device).to(device, non_blocking=True)
+    return sendable(tensor, device).to(device, non_blocking=True)
 
 
 def stored_arrays(store: FrameStore) -> dict[str, np.ndarray]:
@@ -107,7 +107,7 @@ class DeviceFrames:
             for part in long:
                 release(part)  # the page cache keeps what it has room for, and this process does not grow by the store
             if host is not piece:
-                piece.copy_(_sendable(host, self._device), non_blocking=True)
+                piece.copy_(sendable(host, self._device), non_blocking=True)
         return placed
 
 

@@ -13,8 +13,11 @@ does not wait for that: best paths travel while it goes on, and are counted some
 
 from __future__ import annotations
 
+import functools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +25,12 @@ from kaldialign import edit_distance
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.frames.device_frames import to_device
+from pykaldist.frames.device_frames import sendable, to_device
+from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
-from pykaldist.nnet.ctc_forward_backward import BLANK, Layout, Paths, Recursion, TensorPaths
+from pykaldist.nnet.ctc_forward_backward import BLANK, Paths, TensorPaths, state_table
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.objective import Objective, ObjectiveOptions
 
 DELAY = 4  # minibatches whose best paths may be on their way from a GPU
@@ -58,6 +63,28 @@ class BestPath:
                               for s, (length, own) in enumerate(zip(self.lengths, self.labels, strict=True)))
 
 
+def by_step(outputs: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor | None]:
+    """Outputs (rows, K) as (steps, sequences, K), and the place there of each row; None where all steps have all sequences.
+
+    Others are copied, and rows that are missing are 0.
+    """
+    steps, utts = len(sequences.sizes), sequences.sizes[0]
+    if len(outputs) == steps * utts:
+        return outputs.view(steps, utts, -1), None
+    places = to_device(torch.from_numpy(np.flatnonzero(np.arange(utts) < np.array(sequences.sizes)[:, None])), outputs.device)
+    return outputs.new_zeros(steps * utts, outputs.shape[1]).index_copy_(0, places, outputs).view(steps, utts, -1), places
+
+
+@dataclass
+class Utterances:
+    """The utterances of a minibatch, of which `paths` makes the sums: their outputs and places as of `by_step`, and what kind they are."""
+
+    outputs: Tensor
+    places: Tensor | None
+    paths: Callable[[], Paths | TensorPaths]
+    kind: tuple[int, ...]
+
+
 class Ctc(Objective):
     """The CTC objective, of minibatches of whole utterances; its totals are as above.
 
@@ -73,46 +100,67 @@ class Ctc(Objective):
     def __init__(self, options: ObjectiveOptions | None = None) -> None:
         super().__init__(options)
         self.under_way: deque[BestPath] = deque()
-        self._recursion = Recursion()
+        self._tables: dict[tuple[Any, ...], Tensor] = {}  # of states, by device and shape: where recorded sums look for one
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
-        paths, rows = self._paths(outputs, minibatch, totals)
-        return outputs.copy_(paths.derivative()) if rows is None else outputs.zero_().index_copy_(0, rows, paths.derivative())
+        utts = self._utterances(outputs, minibatch, totals)
+
+        def work() -> None:
+            paths = utts.paths()
+            totals[0] += paths.loss
+            utts.outputs.copy_(paths.derivative())
+
+        if outputs.is_cuda and utts.places is None:
+            self._graphs.run((*utts.kind, totals.data_ptr()), work, steps=len(utts.outputs))
+        else:
+            work()
+        return outputs if utts.places is None else outputs.copy_(utts.outputs.flatten(0, 1).index_select(0, utts.places))
 
     def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
-        self._paths(outputs, minibatch, totals)
+        totals[0] += self._utterances(outputs, minibatch, totals).paths().loss
 
     def settle(self) -> None:
         while self.under_way:
             self.under_way.popleft().count()
 
-    def _paths(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> tuple[Paths | TensorPaths, Tensor | None]:
-        """The paths of a minibatch, whose loss, frames and labels are added to the totals, and whose wrong labels will be.
+    @functools.cached_property
+    def _graphs(self) -> CudaGraphs:
+        return CudaGraphs("objectives")
 
-        And where it is padded, the rows that are frames.
-        """
-        labels, lengths = minibatch.labels, minibatch.label_lengths
-        assert minibatch.sequences is not None and labels is not None and lengths is not None
-        layout, rows = Layout(minibatch.sequences), None
-        best, arrived = outputs.argmax(1), None
+    def _utterances(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Utterances:
+        """The utterances of a minibatch. Their frames and labels are added to the totals, and their wrong labels will be."""
+        sequences, labels, label_lengths = minibatch.sequences, minibatch.labels, minibatch.label_lengths
+        assert sequences is not None and labels is not None and label_lengths is not None
+        lengths = sequences.real_lengths()
+        own = [part.tolist() for part in labels.split(label_lengths.tolist())]
+        self._count_later(outputs.argmax(1), np.array(sequences.offsets()), lengths.tolist(), own, totals)
+        totals[1] += int(lengths.sum())
+        totals[3] += len(labels)
+        given, places = by_step(outputs, sequences)
+        if given.is_cpu:
+            return Utterances(given, places, functools.partial(Paths, given, lengths, labels, label_lengths), ())
+        table = self._table(state_table(lengths, labels.numpy(), label_lengths.numpy(), given.shape[1]), given.device)
+        kind = (given.data_ptr(), *given.shape, *given.stride(), table.data_ptr())
+        return Utterances(given, places, functools.partial(TensorPaths, given, table), kind)
+
+    def _count_later(self, best: Tensor, offsets: np.ndarray, lengths: list[int], labels: list[list[int]], totals: Tensor) -> None:
+        """Have the wrong labels counted of the outputs that are the likeliest of each row; other arguments as of `BestPath`."""
+        arrived = None
         if best.is_cuda:
             best = torch.empty_like(best, device="cpu", pin_memory=True).copy_(best, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-        own = [part.tolist() for part in labels.split(lengths.tolist())]
         if not best.is_meta:  # a step that is rehearsed for a forecast of memory has no paths
-            self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), own, totals))
+            self.under_way.append(BestPath(best, arrived, offsets, lengths, labels, totals))
         while self.under_way and (arrived is None or len(self.under_way) > DELAY):
             self.under_way.popleft().count()
-        if minibatch.sequences.real is not None:
-            rows = to_device(torch.from_numpy(layout.row), outputs.device)
-            outputs = outputs.index_select(0, rows)
-        paths = Paths(outputs, layout, labels, lengths) if outputs.device.type == "cpu" else \
-            TensorPaths(outputs, layout, labels, lengths, self._recursion)
-        totals[0] += paths.loss
-        totals[1] += len(outputs)
-        totals[3] += len(labels)
-        return paths, rows
+
+    def _table(self, values: np.ndarray, device: torch.device) -> Tensor:
+        """A table of states on a device, where the one before of its shape was."""
+        table, key = torch.from_numpy(values), (device, *values.shape)
+        if key not in self._tables:
+            self._tables[key] = torch.empty_like(table, device=device)
+        return self._tables[key].copy_(sendable(table, device), non_blocking=True)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         loss, frames, wrong, labels = totals

@@ -20,11 +20,11 @@ Bounds on change, as nnet3's, keep a step from going too far, and clip the gradi
 Parameters that follow the data (statistics of batch normalisation) take no steps. With s their place in the gradient of n frames, a sum
 over frames of one worker or of many, they become running means: w <- w + (1 - exp(-n / 10000)) (s / n - w).
 
-On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
-the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
-stay in place. Likewise the two halves of a step, gradient and update, where a strategy sends gradients. Minibatches of sequences have few
-kinds as they are padded (`frames/sequences.py`). What CTC and objectives of lattices do with outputs differs in each minibatch: it runs
-between two graphs, that of the forward pass and that of the rest.
+On a GPU a step is recorded as a CUDA graph the third time that its kind comes, and replayed from then on (`nnet/cuda_graphs.py`). What
+changes from step to step (minibatch, rate) lies in buffers that stay in place. Likewise the two halves of a step, gradient and update,
+where a strategy sends gradients. Minibatches of sequences have few kinds as they are padded (`frames/sequences.py`). What CTC and
+objectives of lattices do with outputs has more kinds, by labels and lattices: they have graphs of their own for it, between that of the
+forward pass and that of the rest.
 """
 
 from __future__ import annotations

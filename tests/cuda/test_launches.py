@@ -9,14 +9,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 from emulated_cuda import EmulatedCuda
 from trained import launches_of_minibatches, train, workers
 
 from pykaldist.cli import main
-from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
-from pykaldist.nnet.ctc_forward_backward import PART, Layout, Recursion, TensorPaths
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.parallel.planning.counting import count_step
 
@@ -103,11 +100,12 @@ def test_strategies(cuda: EmulatedCuda, store, tmp_path, case):
 
 
 @pytest.mark.parametrize(("network", "objective", "budget"), [
-    ("lstm", "ctc", 94), ("blstm", "ctc", 110), ("lstm", "smbr", 640), ("blstm", "mmi", 665)])
+    ("lstm", "ctc", 26), ("blstm", "ctc", 30), ("lstm", "smbr", 640), ("blstm", "mmi", 665)])
 def test_whole_utterances(cuda: EmulatedCuda, make_store, make_denlats, tmp_path, network, objective, budget):
-    """Two graphs and what the objective launches between them: with lattices some 25 kernels for each of their levels and directions."""
+    """Two graphs and what the objective launches between them: CTC a third one, with lattices some 25 kernels for each of their levels and
+    directions. There are enough minibatches for the last ones to be without the updates with which NG-SGD begins."""
     extras = ("labels",) * (objective == "ctc")
-    make_store([50] * 40, seed=1, name="train", extras=extras)
+    make_store([50] * 80, seed=1, name="train", extras=extras)
     store = make_store([40, 30], seed=2, name="dev", extras=extras, utt="dev").path.parent
     (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
     lattices = []
@@ -117,19 +115,6 @@ def test_whole_utterances(cuda: EmulatedCuda, make_store, make_denlats, tmp_path
     with launches_of_minibatches(cuda) as found:
         train(store, tmp_path / "exp", *options, "--objective", objective, *lattices, "--schedule", "fixed", "--learn-rates", "0.001")
     assert steady(found, 1) <= budget
-
-
-def test_paths_of_ctc(cuda: EmulatedCuda):
-    """Recorded, a part of the frames is a graph and three copies."""
-    recursion, found = Recursion(), []
-    for parts in (1, 1, 1, 3, 1):
-        before = cuda.launches
-        paths = TensorPaths(torch.randn(2 * PART * parts, 6, device="cuda"), Layout(Sequences([2] * PART * parts, 0)),
-                            torch.tensor([1, 2, 2, 5]),
-                            torch.tensor([3, 1]), recursion)
-        paths.derivative()
-        found.append(cuda.launches - before)
-    assert found[0] > 4 * PART and found[-1] <= 48 and (found[-2] - found[-1]) / 2 <= 4
 
 
 def test_rbms(cuda: EmulatedCuda, store, tmp_path):

@@ -38,7 +38,7 @@ FRAMES = {name: [*options[:options.index("--minibatch-size")], "--minibatch-utts
           for name, options in NETWORKS.items() if "--minibatch-size" in options}
 EXTRAS = {"mse": ("target_feats",), "ctc": ("labels",)}
 LATTICES = {name for name, objective in OBJECTIVES.items() if issubclass(objective, LatticeObjective)}
-NOT_RECORDED = {"ctc"} | LATTICES  # between two graphs of a step, as no two minibatches have the same shapes
+NOT_RECORDED = {"ctc"} | LATTICES  # with the rest of a step: between two graphs
 LENGTHS = [20, 35, 50, 44, 60, 31]
 ADAMS = {name for name, (_, kind) in FRAME_OPTIMIZERS.items() if issubclass(kind, Adam)}  # all that they know of a network is its maps
 MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, FRAME_OPTIMIZERS, strategies())
@@ -121,7 +121,7 @@ def test_sequences_are_trained_as_on_a_cpu(cuda, make_store, tmp_path, network):
 
 @pytest.mark.parametrize(("network", "objective"), [("lstm", "ctc"), ("blstm", "ctc"), ("lstm", "smbr"), ("blstm", "mmi")])
 def test_whole_utterances_are_trained_as_on_a_cpu(cuda, make_store, make_denlats, tmp_path, network, objective):
-    """Padded, in two graphs with the objective between; CTC's sums over paths recorded for each number of utterances and states."""
+    """Padded, in two graphs with the objective between, which has graphs of its own."""
     make_store([30] * 12 + [20, 25], seed=1, name="train", extras=EXTRAS.get(objective, ()))
     store = make_store([30, 40], seed=2, name="dev", extras=EXTRAS.get(objective, ()), utt="dev").path.parent
     (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")

@@ -58,7 +58,7 @@ def launches_of_minibatches(cuda: EmulatedCuda) -> Iterator[list[int]]:
         yield found
 
 
-RECORDING = "synchronize of nnet/ctc_forward_backward.py"  # within a step; those of steps are recorded around them
+RECORDING = "synchronize of nnet/cuda_graphs.py"  # within a step; those of steps are recorded around them
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.nnet import ctc
 from pykaldist.nnet.ctc import BestPath, Ctc, collapsed
-from pykaldist.nnet.ctc_forward_backward import Layout, Paths, Recursion, TensorPaths
+from pykaldist.nnet.ctc_forward_backward import Paths, TensorPaths, state_table
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 
 
 def test_collapsed():
@@ -32,9 +33,14 @@ def slow(logits: torch.Tensor, labels: list[int]) -> torch.Tensor:
     return -torch.stack([sum(logs[t, k] for t, k in enumerate(p)) for p in paths]).logsumexp(0)
 
 
+def in_tensors_of(outputs: torch.Tensor, lengths: np.ndarray, labels: torch.Tensor, label_lengths: torch.Tensor) -> TensorPaths:
+    """The sums in tensors, as on a GPU, by the arguments of `Paths`."""
+    return TensorPaths(outputs, torch.from_numpy(state_table(lengths, labels.numpy(), label_lengths.numpy(), outputs.shape[1])))
+
+
 def tensors(monkeypatch):
     """Have the sums made in tensors, as on a GPU."""
-    monkeypatch.setattr(ctc, "Paths", lambda *paths: TensorPaths(*paths, Recursion()))
+    monkeypatch.setattr(ctc, "Paths", in_tensors_of)
 
 
 @pytest.mark.parametrize("in_tensors", [False, True])
@@ -72,31 +78,73 @@ def test_loss_and_derivative_are_those_of_all_paths(monkeypatch, in_tensors):
 @example([(60, [1, 1, 2] * 10), (59, []), (58, [3] * 30), (33, [4] * 17), (32, [2])], 0)  # empty, impossible, just possible, short
 def test_in_tensors_the_sums_are_those_of_pytorch(utterances, seed):
     """Of any number of frames and labels, also none, and more than there are frames for."""
-    utterances.sort(key=lambda utterance: -utterance[0])
-    lengths = torch.tensor([frames for frames, _ in utterances])
-    layout = Layout(Sequences(packed_grid(lengths)[2], 0))
+    lengths = np.array([frames for frames, _ in utterances])
     labels = torch.tensor([label for _, own in utterances for label in own], dtype=torch.long)
     label_lengths = torch.tensor([len(own) for _, own in utterances])
-    outputs = 3.0 * torch.randn(int(lengths.sum()), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    expected, found = Paths(outputs, layout, labels, label_lengths), TensorPaths(outputs, layout, labels, label_lengths, Recursion())
+    outputs = 3.0 * torch.randn(lengths.max(), len(lengths), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    expected, found = (make(outputs, lengths, labels, label_lengths) for make in (Paths, in_tensors_of))
     assert found.loss.item() == pytest.approx(expected.loss.item(), rel=1e-10)
     assert torch.allclose(found.derivative(), expected.derivative(), rtol=0, atol=1e-10)
 
 
 def test_in_tensors_what_is_no_number_stays_none_and_probabilities_can_be_zero():
-    layout, labels, lengths = Layout(Sequences(packed_grid(torch.tensor([6, 5]))[2], 0)), torch.tensor([1, 2, 1]), torch.tensor([2, 1])
-    outputs = torch.randn(11, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    arguments = np.array([6, 5]), torch.tensor([1, 2, 1]), torch.tensor([2, 1])
+    outputs = torch.randn(6, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     broken = outputs.clone()
-    broken[layout.utt == 0] = torch.nan
-    found = TensorPaths(broken, layout, labels, lengths, Recursion())
-    assert found.loss.isnan() and not found.derivative()[layout.utt == 1].isnan().any()
-    rows = np.flatnonzero(layout.utt == 0)
+    broken[:, 0] = torch.nan
+    found = in_tensors_of(broken, *arguments)
+    assert found.loss.isnan() and found.derivative()[:, 0].isnan().all() and not found.derivative()[:, 1].isnan().any()
     for never, in_all in ((2, False), (slice(None), True)):  # the first label, in one frame and in all of them
         missing, near = outputs.clone(), outputs.clone()
-        missing[rows[never], 1], near[rows[never], 1] = -torch.inf, -torch.inf if in_all else -1e4
-        expected, found = Paths(near, layout, labels, lengths), TensorPaths(missing, layout, labels, lengths, Recursion())
+        missing[never, 0, 1], near[never, 0, 1] = -torch.inf, -torch.inf if in_all else -1e4
+        expected, found = Paths(near, *arguments), in_tensors_of(missing, *arguments)
         assert found.loss.item() == pytest.approx(expected.loss.item())
         assert torch.allclose(found.derivative(), expected.derivative(), atol=1e-10)
+
+
+def test_in_tensors_padding_counts_nothing_whatever_lies_there():
+    """Steps behind an utterance's frames, utterances that are missing, and states behind the last one."""
+    lengths, labels, label_lengths = np.array([6, 4]), torch.tensor([1, 2, 1]), torch.tensor([2, 1])
+    outputs = torch.randn(6, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    paths = Paths(outputs, lengths, labels, label_lengths)
+    expected = paths.derivative()
+    padded = torch.full((9, 4, 3), torch.nan, dtype=torch.float64)
+    padded[:6, 0], padded[:4, 1] = outputs[:, 0], outputs[:4, 1]
+    table = state_table(lengths, labels.numpy(), label_lengths.numpy(), 4)
+    for wide in (table, np.pad(table, ((0, 0), (0, 30)))):
+        found = TensorPaths(padded, torch.from_numpy(wide))
+        derivative = found.derivative()
+        assert found.loss.item() == pytest.approx(paths.loss.item())
+        assert torch.allclose(derivative[:6, :2], expected, atol=1e-10)
+        derivative[:6, :2] = 0
+        assert not derivative.any()
+
+
+@pytest.mark.gpu
+def test_recorded_sums_are_the_sums(cuda, monkeypatch):
+    """Minibatches of several shapes in turn, more than are recorded; of each with other utterances, one without paths among them."""
+    monkeypatch.setattr(CudaGraphs, "LIMIT", 3)
+    recording, rng, found = Ctc(), np.random.default_rng(0), []
+    buffer, totals = torch.empty(40 * 3, 5, device="cuda"), torch.zeros(2, 4, dtype=torch.float64, device="cuda")
+    for steps, most in [(20, 9), (40, 9), (20, 40), (30, 9)] * 5:
+        lengths = -np.sort(-rng.integers(1, steps + 1, rng.integers(2, 4)))
+        numbers = rng.integers(0, np.minimum(most, lengths) + 1)
+        numbers[0] = most
+        labels = torch.from_numpy(rng.integers(1, 5, numbers.sum()))
+        minibatch = Minibatch(buffer, torch.zeros(0), 0, False, labels=labels, label_lengths=torch.from_numpy(numbers), sequences=Sequences(
+            [3] * steps, int(lengths.sum()), real=torch.zeros(3 * steps, 1), lengths=lengths))
+        outputs = torch.from_numpy(rng.standard_normal((3 * steps, 5), np.float32)).cuda()
+        derivative = recording(buffer[: 3 * steps].copy_(outputs), minibatch, totals[0])
+        assert derivative.data_ptr() == buffer.data_ptr()
+        monkeypatch.setattr(CudaGraphs, "WARM_UP", 100)
+        expected = Ctc()(outputs, minibatch, totals[1])
+        monkeypatch.setattr(CudaGraphs, "WARM_UP", 2)
+        if cuda is not None:
+            found.append(cuda.kernels["graph"])
+        assert torch.allclose(derivative, expected, atol=0.0 if cuda else 1e-5)
+    recording.settle()
+    assert totals[1, 0] > 0 and torch.allclose(totals[0, [0, 1, 3]], totals[1, [0, 1, 3]])
+    assert cuda is None or found[-1] == 3 * 3  # three shapes, from the third time on
 
 
 @pytest.mark.parametrize("in_tensors", [False, True])

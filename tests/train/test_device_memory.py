@@ -12,7 +12,6 @@ import torch
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
-from pykaldist.nnet.ctc_forward_backward import Recursion
 from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.train import experiment
 from pykaldist.train.memory import Ledger
@@ -40,7 +39,6 @@ QUICK = "ctc", "smbr", "blstm, ngsgd"  # those that each run of the tests tries
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS])
 def test_a_run_takes_what_was_forecast(make_store, make_denlats, tmp_path, monkeypatch, emulated, name):
     monkeypatch.setattr(CudaGraphs, "LIMIT", 0)
-    monkeypatch.setattr(Recursion, "SHAPES", 0)
     extras = ("labels",) * ("ctc" in name)
     make_store([100, 90, 80, 100] * 6, dim=20, seed=1, name="train", extras=extras)
     store = make_store([80] * 3, dim=20, seed=2, name="dev", extras=extras, utt="dev").path.parent
