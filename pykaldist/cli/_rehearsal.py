@@ -143,9 +143,9 @@ def _of_lattices() -> None:
         _verb(f"kaldi-form {stage} {options} --cv-percent 20 data lang dnn dnn_ali denlats {stage}")
         _verb(f"train --device cpu {' '.join(Path(stage, 'options').read_text(encoding='utf-8').split())} {stage}/store {stage}")
     from pykaldist.frames.lattice_store import LatticeStore
-    from pykaldist.nnet.forward_backward_torch import LevelledLattices
+    from pykaldist.nnet.forward_backward_torch import levels
 
-    LevelledLattices(LatticeStore("train_mpe/denlats").lattices([0])[0], "cpu")  # as on a GPU
+    levels(LatticeStore("train_mpe/denlats").lattices([0])[0])  # as on a GPU
 
 
 def _chain() -> None:

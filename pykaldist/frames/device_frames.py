@@ -7,6 +7,7 @@ minibatches, as its turn comes. So do frames of which nobody said before that th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from pykaldist.io.scratch import PagesRead, prefetch, release
 
 CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
 READ_TOGETHER = 1 << 15  # bytes of a run of frames that are worth a request of their own
+ALIGNED = 16  # bytes to a multiple of which arrays are padded that are sent together
 PIECE = 64  # minibatches of a piece of frames that nobody said were needed
 EXTRAS = ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")
 
@@ -31,6 +33,18 @@ def sendable(tensor: Tensor, device: torch.device) -> Tensor:
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on a device. Nothing waits for a copy to a GPU: it goes from pinned memory, in the order of the GPU's work."""
     return sendable(tensor, device).to(device, non_blocking=True)
+
+
+def together(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """Arrays of the host, of one dimension, on a device. They go to a GPU in one copy, as `to_device` has it."""
+    if device.type == "cpu":
+        return [torch.from_numpy(array) for array in arrays]
+    bounds = list(itertools.accumulate((-(-array.nbytes // ALIGNED) * ALIGNED for array in arrays), initial=0))
+    packed = torch.empty(bounds[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for first, array in zip(bounds, arrays, strict=False):
+        packed.numpy()[first : first + array.nbytes] = array.view(np.uint8)
+    sent = packed.to(device, non_blocking=True)
+    return [sent[first : first + array.nbytes].view(torch.from_numpy(array).dtype) for first, array in zip(bounds, arrays, strict=False)]
 
 
 def stored_arrays(store: FrameStore) -> dict[str, np.ndarray]:

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.frames.device_frames import SharedFrames, to_device
+from pykaldist.frames.device_frames import SharedFrames, sendable, to_device
 from pykaldist.frames.packed import Sequences, packed_grid
 from pykaldist.frames.sampler import LENGTH_ORDER, Make, Minibatch, Partition, Sampler, generator_of
 from pykaldist.frames.store import FrameStore
@@ -208,7 +208,7 @@ class SequenceSampler(Sampler):
         """
         (steps, size), tensors = frames.shape, self._of_frames(frames.ravel())
         marks = torch.from_numpy(np.stack([trained, real, kept]).reshape(3, -1).astype(np.float32))
-        weights, is_real, keeps = self._marks[: marks.numel()].view(3, -1).copy_(to_device(marks, self.device))
+        weights, is_real, keeps = self._marks[: marks.numel()].view(3, -1).copy_(sendable(marks, self.device), non_blocking=True)
         tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
         by_step = dict(enumerate(keeps[:, None].split(size))) if leaves >= 0 else {}
         return {**tensors, "sequences": Sequences([size] * steps, int(trained.sum()), by_step, continues, leaves, real=is_real[:, None],

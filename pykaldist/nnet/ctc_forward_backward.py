@@ -80,7 +80,7 @@ class TensorPaths:
         self._real = step[:, None] < lengths
         self._back = (lengths - 1 - step[:, None]).clamp_min_(0)  # the step that backwards is this one
         mirrored = last - state  # the state that backwards is this one; behind the last there is none
-        self._column = torch.where(mirrored >= 0, BEFORE + mirrored, 0)  # in column 0 nothing is
+        self._column = (BEFORE + mirrored).clamp_min_(0)  # in the columns before state 0 nothing is, behind the first frame
         mirrored.clamp_min_(0)
         self._log_probs, self._outputs = outputs.log_softmax(2), own.expand(steps, -1, -1)
         self._emissions = self._log_probs.gather(2, self._outputs)
@@ -92,7 +92,7 @@ class TensorPaths:
         ends = self._alpha[lengths, self._utt].gather(1, BEFORE + last - state[:2])
         loglike = ends.logsumexp(1)
         self._possible = loglike != -torch.inf  # what is no number stays none
-        self._loglike = torch.where(self._possible, loglike, 0.0)
+        self._loglike = loglike.masked_fill(~self._possible, 0.0)
         self.loss = -self._loglike.sum()
 
     @staticmethod

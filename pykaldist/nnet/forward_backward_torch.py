@@ -1,25 +1,34 @@
 """Forward-backward over lattices in tensors, for a GPU: all arcs of a level at once.
 
 The level of a state is the largest number of arcs on a way to it from its lattice's start, so that every arc leads to a higher level, also
-one that takes no frame. States of all lattices are numbered anew by level, and arcs are sorted by the state that they lead to: those of a
-level are then one slice, whose log-sums by state are a maximum and a sum, scattered to the states. Backwards likewise, arcs sorted by the
-state that they leave. The formulas are those of `forward_backward.py`; sums are in float64.
+one that takes no frame. Backwards likewise, from the end. Both directions are one pass over twice as many states: a level has the arcs that
+lead to states of this level, forwards and backwards, of all lattices. Their log-sums by state are a maximum and a sum, scattered to the
+states. The formulas are those of `forward_backward.py`; sums are in float64.
 
-A lattice of long runs of frames has few levels (dozens where it has hundreds of frames), and so have all of a minibatch together.
+A lattice of long runs of frames has few levels (dozens where it has hundreds of frames), and so have all of a minibatch together. Each is
+eleven small kernels, or seventeen with accuracies. A GPU records those of all levels as a CUDA graph. So that minibatches have few shapes,
+levels are padded, their number as well as their arcs: to several times as many, but a kernel takes as long for ten arcs as for a thousand.
+Padding leads from a state `ROOT`, whose log-sum is 0 and from which also a lattice's first arcs come, to states that nobody looks at.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.frames.device_frames import to_device
+from pykaldist.frames.device_frames import sendable, together
 from pykaldist.frames.lattices import Lattices
 from pykaldist.kernels import kernel
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.forward_backward import forward_backward
+
+ROOT = 0  # the state where paths begin on both ways
+LEVELS, WIDTH = 8, 64  # to a multiple of which the number of levels is padded, and the least number of arcs to which each is
+LEAST = -1e300  # a maximum that is below all others, and finite, so that a difference with -inf is a number
 
 
 @kernel(nogil=True)
@@ -30,114 +39,173 @@ def _levels(states: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     return level
 
 
-@dataclass
-class _Direction:
-    """Arcs in the order of one direction.
+def levels(lattices: Lattices) -> tuple[np.ndarray, np.ndarray]:
+    """The level of each state, forwards and backwards."""
+    states, source, target = int(lattices.states[-1]), lattices.source, lattices.target
+    return _levels(states, source, target), _levels(states, np.ascontiguousarray(target[::-1]), np.ascontiguousarray(source[::-1]))
 
-    `order` (A,) are their numbers; `near` and `far` the states that they lead to and come from on this way. `slices`: for each level the
-    first and last state + 1 and the first and last place in the order + 1.
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of padded levels: how many there are, and the arcs of each, of both directions.
+
+    Each arc is in two levels, and so are the lattices, with arcs from ROOT to their starts and ends. So there are at most `arcs` of both
+    together.
     """
 
-    order: Tensor
-    near: Tensor
-    far: Tensor
-    slices: list[tuple[int, int, int, int]]
+    levels: int
+    width: int
 
-    @classmethod
-    def of(cls, near: np.ndarray, far: np.ndarray, level_bounds: np.ndarray, levels: range, device: torch.device) -> _Direction:
-        order = np.argsort(near, kind="stable")
-        places = np.searchsorted(near[order], level_bounds)
-        slices = [(int(level_bounds[i]), int(level_bounds[i + 1]), int(places[i]), int(places[i + 1])) for i in levels]
-        on_device = [to_device(torch.from_numpy(x), device) for x in (order, near[order], far[order])]
-        return cls(on_device[0], on_device[1], on_device[2], slices)
+    @property
+    def arcs(self) -> int:
+        return self.levels * self.width // 2
 
-    def sums(self, log_sum: Tensor, mean: Tensor, cost: Tensor, accuracy: Tensor) -> None:
-        """Fill the log-sums and mean accuracies of all states but those where paths begin on this way, which are set."""
-        cost, accuracy = cost[self.order], accuracy[self.order]
-        for first, last, begin, end in self.slices:
-            if begin == end:
-                continue
-            near, far = self.near[begin:end] - first, self.far[begin:end]
-            new = log_sum[far] - cost[begin:end]
-            most = new.new_full((last - first,), -torch.inf).scatter_reduce_(0, near, new, "amax")
-            most.masked_fill_(most == -torch.inf, 0.0)  # ends of other lattices, which no arc leads to
-            share = (new - most[near]).exp_()
-            total = torch.zeros_like(most).index_add_(0, near, share)
-            own = total > 0
-            log_sum[first:last] = torch.where(own, most + total.log(), log_sum[first:last])
-            share /= total[near]
-            means = torch.zeros_like(most).index_add_(0, near, share * (mean[far] + accuracy[begin:end]))
-            mean[first:last] = torch.where(own, means, mean[first:last])
+    @property
+    def first(self) -> int:
+        """The first state of a lattice; before it are ROOT, and a state for each padding arc of a level, so that none waits for another."""
+        return 1 + self.width
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the parts of what is given: three of levels, five of arcs, one of lattices."""
+        return [2 * self.arcs] * 3 + [self.arcs] * 5 + [self.width]
+
+
+def _given(lattices: Lattices, graph: np.ndarray, accuracy: np.ndarray | None) -> tuple[Shape, np.ndarray]:
+    """What the sums over lattices are made from, but for scores: its shape, and int64 numbers, one part behind the other.
+
+    Of each place of each level, the states that its arc leads to and comes from on this way, and the arc's number. Of each arc, its source
+    forwards, its target backwards, its lattice's start backwards, its cost and its accuracy, these as float64. Of each lattice, its start
+    backwards.
+    """
+    states, arcs, count = int(lattices.states[-1]), len(lattices.source), len(lattices)
+    forwards, backwards = levels(lattices)
+    level = np.concatenate([np.zeros(2 * count, np.int64), forwards[lattices.target], backwards[lattices.source]])
+    bounds = np.cumsum(np.bincount(level))
+    widest = max(WIDTH, int(np.diff(bounds, prepend=0).max()))
+    shape = Shape(-(-len(bounds) // LEVELS) * LEVELS, 1 << (widest - 1).bit_length())
+    order = np.argsort(level, kind="stable")
+    place = level[order] * shape.width + np.arange(len(order)) - np.append(0, bounds)[level[order]]
+    source, target = (numbers.astype(np.int64) + shape.first for numbers in (lattices.source, lattices.target + states))
+    starts, ends = lattices.states[:-1] + shape.first + states, lattices.states[1:] - 1 + shape.first + states
+    near = np.tile(1 + np.arange(shape.width), shape.levels)
+    far, arc = np.full(2 * shape.arcs, ROOT), np.full(2 * shape.arcs, shape.arcs - 1)
+    near[place] = np.concatenate([starts - states, ends, target - states, source + states])[order]
+    far[place] = np.concatenate([np.full(2 * count, ROOT), source, target])[order]
+    arc[place] = np.concatenate([np.full(2 * count, shape.arcs - 1), np.arange(arcs), np.arange(arcs)])[order]
+    of_arcs = np.full((3, shape.arcs), ROOT)
+    of_arcs[:, :arcs] = source, target, np.repeat(starts, np.diff(lattices.arcs))
+    values = np.zeros((2, shape.arcs))
+    values[0, :arcs] = graph
+    if accuracy is not None:
+        values[1, :arcs] = accuracy
+    of_lattices = np.full(shape.width, ROOT)
+    of_lattices[:count] = starts
+    return shape, np.concatenate([near, far, arc, of_arcs.ravel(), values.view(np.int64).ravel(), of_lattices])
+
+
+def _sums(given: Tensor, found: Tensor, shape: Shape, accuracies: bool) -> None:
+    """Fill `found`, (posteriors, gains) of arcs and (log-sums, accuracies) of lattices, from what is given; gains with accuracies alone."""
+    near, far, arc, source, target, start, cost, accuracy, starts = given.split(shape.sizes)
+    cost, accuracy = cost.view(torch.float64), accuracy.view(torch.float64)
+    posterior, gain, loglike, expected = found.split([shape.arcs, shape.arcs, shape.width, shape.width])
+    log_sum, total, mean = cost.new_zeros(3, shape.first + 2 * shape.arcs)
+    most = torch.full_like(log_sum, LEAST)
+    by_level = [part.view(shape.levels, -1) for part in (near, far, cost[arc], accuracy[arc])]
+    for to, back, own_cost, own_accuracy in zip(*by_level, strict=True):
+        new = log_sum[back] - own_cost
+        most.scatter_reduce_(0, to, new, "amax")
+        top = most[to]
+        share = (new - top).exp_()
+        total.index_add_(0, to, share)
+        sums = total[to]
+        log_sum.scatter_(0, to, top + sums.log())  # the same from all arcs that lead to a state
+        if accuracies:
+            share /= sums.clamp_min_(1.0)  # which it is not below but where no path has a probability
+            mean.index_add_(0, to, share * (mean[back] + own_accuracy))
+    torch.exp(log_sum[source] - cost + log_sum[target] - log_sum[start], out=posterior)
+    torch.index_select(log_sum, 0, starts, out=loglike)
+    if accuracies:
+        torch.mul(posterior, mean[source] + accuracy + mean[target] - mean[start], out=gain)
+        torch.index_select(mean, 0, starts, out=expected)
+
+
+class LevelGraphs:
+    """The memory of the sums over lattices by their shape, and on a GPU their CUDA graphs, which an objective keeps between minibatches."""
+
+    def __init__(self) -> None:
+        self._memory: dict[tuple[torch.device, Shape, bool], tuple[Tensor, Tensor]] = {}
+
+    @functools.cached_property
+    def _graphs(self) -> CudaGraphs:
+        return CudaGraphs("objectives")
+
+    def memory(self, shape: Shape, accuracies: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+        """(what is given, what is found) for lattices of a shape; gains and accuracies stay 0 without accuracies."""
+        key = device, shape, accuracies
+        if key not in self._memory:
+            self._memory[key] = (torch.empty(sum(shape.sizes), dtype=torch.int64, device=device),
+                                 torch.zeros(2 * (shape.arcs + shape.width), dtype=torch.float64, device=device))
+        return self._memory[key]
+
+    def sums(self, shape: Shape, accuracies: bool, device: torch.device) -> None:
+        """Find what the memory of a shape has been given."""
+        given, found = self.memory(shape, accuracies, device)
+        if given.is_cuda:
+            self._graphs.run((given.data_ptr(),), lambda: _sums(given, found, shape, accuracies))
+        else:
+            _sums(given, found, shape, accuracies)
 
 
 class LevelledLattices:
-    """The lattices of a minibatch on a device, in the orders that forward and backward go through them."""
+    """The lattices of a minibatch on a device; the interface is that of `CompiledLattices`."""
 
-    def __init__(self, lattices: Lattices, device: torch.device | str) -> None:
-        device = torch.device(device)
-        level = _levels(int(lattices.states[-1]), lattices.source, lattices.target)
-        by_level = np.argsort(level, kind="stable")
-        number = np.empty_like(by_level)
-        number[by_level] = np.arange(len(by_level))
-        bounds = np.searchsorted(level[by_level], np.arange(int(level.max()) + 2))
-        source, target = number[lattices.source], number[lattices.target]
-        self._forward = _Direction.of(target, source, bounds, range(1, len(bounds) - 1), device)
-        self._backward = _Direction.of(source, target, bounds, range(len(bounds) - 2, -1, -1), device)
-        arc_lattice = np.repeat(np.arange(len(lattices)), np.diff(lattices.arcs))
-        self._num_states, self._num_cells = len(level), len(lattices.frame)
+    def __init__(self, lattices: Lattices, device: torch.device, graphs: LevelGraphs) -> None:
+        self._lattices, self._device, self._graphs = lattices, device, graphs
         owner = np.repeat(np.arange(len(lattices.source)), np.diff(lattices.string))
-        self._source, self._target, self._lattice, self._starts, self._ends, self._owner, self._entry = (
-            to_device(torch.from_numpy(np.ascontiguousarray(x, np.int64)), device) for x in
-            (source, target, arc_lattice, number[lattices.states[:-1]], number[lattices.states[1:] - 1], owner, lattices.entry))
+        self._owner, self._entry = together([owner, lattices.entry.astype(np.int64)], device)
 
-    def entry_sums(self, values: Tensor) -> Tensor:
-        """Sum values of cells (C,) over the entries of each arc, float64 (A,)."""
-        sums = torch.zeros(len(self._source), dtype=torch.float64, device=values.device)
-        return sums.index_add_(0, self._owner, values.double()[self._entry])
+    def forward_backward(self, graph: np.ndarray, accuracy: np.ndarray | None, scores: Tensor,
+                         scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `CompiledLattices.forward_backward`; the results are valid until the next call."""
+        shape, values = _given(self._lattices, graph, accuracy)
+        given, found = self._graphs.memory(shape, accuracy is not None, self._device)
+        given.copy_(sendable(torch.from_numpy(values), self._device), non_blocking=True)
+        cost = given.split(shape.sizes)[6].view(torch.float64)
+        cost.index_add_(0, self._owner, scores[self._entry], alpha=-scale)
+        self._graphs.sums(shape, accuracy is not None, self._device)
+        arcs, count = len(self._lattices.source), len(self._lattices)
+        posterior, gain, loglike, expected = found.split([shape.arcs, shape.arcs, shape.width, shape.width])
+        return posterior[:arcs], gain[:arcs], loglike[:count], expected[:count]
 
     def cell_sums(self, values: Tensor) -> Tensor:
-        """Sum values of arcs (A,) over the entries of each cell, float64 (C,)."""
-        sums = torch.zeros(self._num_cells, dtype=torch.float64, device=values.device)
-        return sums.index_add_(0, self._entry, values.double()[self._owner])
-
-    def forward_backward(self, cost: Tensor, accuracy: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(posterior, gain) of each arc and (loglike, accuracy) of each lattice, as `forward_backward.ArcStatistics`, float64.
-
-        `cost` and `accuracy` are float64 (A,).
-        """
-        alpha, beta = cost.new_full((2, self._num_states), -torch.inf)
-        expected, to_come = cost.new_zeros(2, self._num_states)
-        alpha[self._starts] = 0.0
-        beta[self._ends] = 0.0
-        self._forward.sums(alpha, expected, cost, accuracy)
-        self._backward.sums(beta, to_come, cost, accuracy)
-        loglike, total = beta[self._starts], to_come[self._starts]
-        posterior = (alpha[self._source] - cost + beta[self._target] - loglike[self._lattice]).exp_()
-        gain = posterior * (expected[self._source] + accuracy + to_come[self._target] - total[self._lattice])
-        return posterior, gain, loglike, total
+        """As `CompiledLattices.cell_sums`."""
+        sums = torch.zeros(len(self._lattices.frame), dtype=torch.float64, device=self._device)
+        return sums.index_add_(0, self._entry, values[self._owner])
 
 
 class CompiledLattices:
-    """The same interface over the compiled kernels, for the CPU."""
+    """The lattices of a minibatch for the CPU, by the compiled kernels."""
 
     def __init__(self, lattices: Lattices) -> None:
         self._lattices = lattices
 
-    def entry_sums(self, values: Tensor) -> Tensor:
-        """As `LevelledLattices.entry_sums`."""
-        return torch.from_numpy(self._lattices.entry_sums(values.numpy()))
+    def forward_backward(self, graph: np.ndarray, accuracy: np.ndarray | None, scores: Tensor,
+                         scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(posterior, gain) of each arc and (loglike, accuracy) of each lattice, as `forward_backward.ArcStatistics`, float64.
+
+        An arc's cost is its `graph` cost (A,) less `scale` times the `scores` (C,) of its cells, both float64; without `accuracy` (A,) all
+        accuracies are 0.
+        """
+        found = forward_backward(self._lattices, graph - scale * self._lattices.entry_sums(scores.numpy()), accuracy)
+        posterior, gain, loglike, expected = map(torch.from_numpy, (found.posterior, found.gain, found.loglike, found.accuracy))
+        return posterior, gain, loglike, expected
 
     def cell_sums(self, values: Tensor) -> Tensor:
-        """As `LevelledLattices.cell_sums`."""
+        """Sum values of arcs (A,) over the entries of each cell, float64 (C,)."""
         return torch.from_numpy(self._lattices.cell_sums(values.numpy()))
 
-    def forward_backward(self, cost: Tensor, accuracy: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As `LevelledLattices.forward_backward`."""
-        found = forward_backward(self._lattices, cost.numpy(), accuracy.numpy())
-        posterior, gain, loglike, total = map(torch.from_numpy, (found.posterior, found.gain, found.loglike, found.accuracy))
-        return posterior, gain, loglike, total
 
-
-def on_device(lattices: Lattices, device: torch.device) -> LevelledLattices | CompiledLattices:
+def on_device(lattices: Lattices, device: torch.device, graphs: LevelGraphs) -> LevelledLattices | CompiledLattices:
     """The lattices of a minibatch in the form that suits a device."""
-    return CompiledLattices(lattices) if device.type == "cpu" else LevelledLattices(lattices, device)
+    return CompiledLattices(lattices) if device.type == "cpu" else LevelledLattices(lattices, device, graphs)

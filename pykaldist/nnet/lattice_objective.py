@@ -27,6 +27,7 @@ has forgotten what cross-entropy had learnt. Totals: summed loss, value, frames,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,14 +37,14 @@ from kaldialign import edit_distance
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.frames.device_frames import to_device
+from pykaldist.frames.device_frames import together
 from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.nnet.forward_backward import best_paths, nearest_paths
-from pykaldist.nnet.forward_backward_torch import on_device
+from pykaldist.nnet.forward_backward_torch import LevelGraphs, on_device
 from pykaldist.nnet.frame_accuracy import Phones
 from pykaldist.nnet.gemm import whole_rows
 from pykaldist.nnet.objective import CrossEntropy, Objective, ObjectiveOptions
@@ -210,42 +211,62 @@ class LatticeObjective(Objective):
         if not len(lattices):
             return outputs.zero_()
         given, outputs = outputs, whole_rows(outputs)[0]
-        options, engine, width = self.options, on_device(lattices, outputs.device), outputs.shape[1]
-
-        def put(values: np.ndarray) -> Tensor:
-            return to_device(torch.from_numpy(values), outputs.device)
-
-        pdf = self.phones.tid2pdf[lattices.transition_id]
-        cells = put(rows[lattices.frame] * width + pdf)
-        scores = outputs.view(-1)[cells].double() - put(self.log_prior[pdf])
+        options, engine = self.options, on_device(lattices, outputs.device, self._graphs)
         graph, accuracy = self.of_arcs(lattices, reference[lattices.frame])
-        cost = put(options.lmwt * graph) - options.acwt * engine.entry_sums(scores)
-        posterior, gain, loglike, expected = engine.forward_backward(cost, put(accuracy))
-        frames = len(rows)
-        totals[2] += frames
-        ref_pdf = self.phones.tid2pdf[reference]
-        ref = put(rows * width + ref_pdf)
-        numerator = options.acwt * (outputs.view(-1)[ref].double() - put(self.log_prior[ref_pdf])).sum()
+        pdf = self.phones.tid2pdf[np.concatenate([lattices.transition_id, reference])]  # of cells, then of the reference
+        frames = np.zeros(len(outputs), np.int64)
+        frames[rows] = np.arange(len(rows))
+        known = np.zeros(self.num_totals)
+        known[0], known[2] = self.known_loss(lattices, reference), len(rows)
+        places, prior, frames_of_rows, known_totals = together(
+            [np.concatenate([rows[lattices.frame], rows]) * outputs.shape[1] + pdf, self.log_prior[pdf], frames, known], outputs.device)
+        scores, ref_scores = (outputs.view(-1)[places] - prior).split([len(lattices.frame), len(rows)])
+        cells, ref = places.split([len(lattices.frame), len(rows)])
+        posterior, gain, loglike, expected = engine.forward_backward(options.lmwt * graph, accuracy, scores, options.acwt)
+        loss = self.loss(ref_scores, loglike, expected)
+        totals += known_totals
+        totals[0] += loss
+        totals[1] -= loss
         wide = outputs.zero_() if outputs.element_size() >= 4 else torch.zeros_like(outputs, dtype=torch.float32)
         values = engine.cell_sums(self.of_derivative(posterior, gain))
         wide.view(-1).index_add_(0, cells, values.to(wide.dtype))
-        totals[1] += self.finish(lattices, reference, wide, put(rows), ref, numerator - loglike.sum(), expected.sum(), totals)
+        self.finish(wide, ref, frames_of_rows, totals)
         if wide is not outputs:
             outputs.copy_(wide)
         return given
 
-    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(graph cost, accuracy) of each arc, float64; `reference` is the transition-id of the reference in each cell's frame."""
+    @functools.cached_property
+    def _graphs(self) -> LevelGraphs:
+        return LevelGraphs()
+
+    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """(graph cost, accuracy) of each arc, float64; `reference` is the transition-id of the reference in each cell's frame.
+
+        None: all accuracies are 0.
+        """
+        raise NotImplementedError  # each objective's own
+
+    def known_loss(self, lattices: Lattices, reference: np.ndarray) -> float:
+        """The part of the loss that depends on no outputs."""
+        raise NotImplementedError  # each objective's own
+
+    def loss(self, ref_scores: Tensor, loglike: Tensor, accuracy: Tensor) -> Tensor:
+        """The other part, minus the value.
+
+        It is made of the scores of the reference in each frame, and of the log-likelihood and the expected accuracy of each lattice.
+        """
         raise NotImplementedError  # each objective's own
 
     def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
         """What each arc gives to the derivative."""
         raise NotImplementedError  # each objective's own
 
-    def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
-               totals: Tensor) -> Tensor:
-        """Finish the derivative, add to the loss and to the frames dropped, and return the value."""
-        raise NotImplementedError  # each objective's own
+    def finish(self, outputs: Tensor, ref: Tensor, frames_of_rows: Tensor, totals: Tensor) -> None:
+        """Finish the derivative, to which arcs have given, and count the frames dropped.
+
+        `ref` (T,) are the places of the reference in it, `frames_of_rows` (n,) the frame of each row; any, where a row has none.
+        """
+        return  # nothing is left to do
 
     def output_dim(self, store: FrameStore) -> int:
         return store.manifest.num_pdfs
@@ -268,17 +289,18 @@ class _Accuracy(LatticeObjective):
     def silence_phones(self) -> Sequence[int]:
         return super().silence_phones() if self.options.exclude_silphones else ()
 
-    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         right = self.phones.accuracy(self.criterion, lattices.transition_id, reference, self.options.one_silence_class)
         return lattices.graph.astype(np.float64), lattices.entry_sums(right)
 
+    def known_loss(self, lattices: Lattices, reference: np.ndarray) -> float:
+        return len(reference)
+
+    def loss(self, ref_scores: Tensor, loglike: Tensor, accuracy: Tensor) -> Tensor:
+        return -accuracy.sum()
+
     def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
         return -gain
-
-    def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
-               totals: Tensor) -> Tensor:
-        totals[0] += len(rows) - accuracy
-        return accuracy
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """The loss is the expected share of frames that are wrong; held-out data have `wer`."""
@@ -307,27 +329,30 @@ class Mmi(LatticeObjective):
     options_class = MmiOptions
     options: MmiOptions
 
-    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         graph = lattices.graph.astype(np.float64)
         if self.options.boost:
             graph -= self.options.boost * lattices.entry_sums(self.phones.error(lattices.transition_id, reference))
-        return graph, np.zeros(len(graph))
+        return graph, None
+
+    def known_loss(self, lattices: Lattices, reference: np.ndarray) -> float:
+        """The graph cost of the path that agrees with the reference in most frames."""
+        nearest = nearest_paths(lattices, lattices.entry_sums(lattices.transition_id == reference[lattices.frame]))
+        return self.options.lmwt * float(lattices.graph[nearest].sum(dtype=np.float64))
+
+    def loss(self, ref_scores: Tensor, loglike: Tensor, accuracy: Tensor) -> Tensor:
+        return torch.sub(loglike.sum(), ref_scores.sum(), alpha=self.options.acwt)
 
     def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
         return posterior
 
-    def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
-               totals: Tensor) -> Tensor:
-        flat = outputs.view(-1)
-        there = flat[ref] >= LEAST_POSTERIOR
-        flat.index_add_(0, ref, flat.new_full((1,), -1.0).expand(len(ref)))
-        totals[3] += (~there).sum()
+    def finish(self, outputs: Tensor, ref: Tensor, frames_of_rows: Tensor, totals: Tensor) -> None:
+        posterior = outputs.view(-1)[ref]
+        missing = posterior < LEAST_POSTERIOR
+        outputs.view(-1).index_copy_(0, ref, posterior - 1.0)
+        totals[3] += missing.sum()
         if self.options.drop_frames:
-            kept = outputs.new_ones(len(outputs)).index_copy_(0, rows, there.to(outputs.dtype))
-            outputs.mul_(kept.unsqueeze(1))
-        nearest = nearest_paths(lattices, lattices.entry_sums(lattices.transition_id == reference[lattices.frame]))
-        totals[0] += self.options.lmwt * float(lattices.graph[nearest].sum(dtype=np.float64)) - mmi
-        return mmi
+            outputs.masked_fill_(missing[frames_of_rows].unsqueeze(1), 0.0)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """The loss is -log P(reference | lattice) a frame, `mmi` nnet1's objective a frame, `dropped` the share of frames dropped."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from pykaldist.frames.device_frames import SharedFrames, frame_bytes
+from pykaldist.frames.device_frames import SharedFrames, frame_bytes, together
 from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 
@@ -120,3 +120,17 @@ def test_a_partition_is_the_same_whatever_the_type_of_its_numbers(make_store):
     store = make_store([40] * 6)
     expected = np.random.Generator(np.random.Philox(np.random.SeedSequence([3, 0]))).permutation(240)
     assert np.array_equal(Partition(store, 2, seed=3).part(1, 0), np.sort(expected[120:]))
+
+
+@pytest.mark.gpu
+def test_arrays_that_go_to_a_device_together(cuda):
+    """Of several types, and of sizes that are no multiples of each other's; on a GPU in one copy."""
+    arrays = [np.arange(5, dtype=np.int64), np.array([0.5], np.float32), np.zeros(0), np.array([1.5, -2.5]), np.array([3], np.uint8)]
+    for device in (CPU, torch.device("cuda")):
+        for array, found in zip(arrays, together(arrays, device), strict=True):
+            assert found.device.type == device.type and found.cpu().numpy().dtype == array.dtype
+            assert np.array_equal(found.cpu().numpy(), array)
+    if cuda is not None:
+        cuda.reset()
+        together(arrays, torch.device("cuda"))
+        assert cuda.launches == 1 and not cuda.synchronisations

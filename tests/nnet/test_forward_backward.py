@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from emulated_cuda import EmulatedCuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +19,9 @@ from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.frames.lattices import Lattices
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.kaldi import KaldiReader
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.forward_backward import ArcStatistics, best_paths, forward_backward, nearest_paths
-from pykaldist.nnet.forward_backward_torch import LevelledLattices
+from pykaldist.nnet.forward_backward_torch import CompiledLattices, LevelGraphs, LevelledLattices
 from pykaldist.nnet.frame_accuracy import Phones
 
 LENGTH = 5  # frames of a random lattice
@@ -108,16 +110,18 @@ def test_posteriors_and_gains_are_means_over_all_paths(seeds: list[int], scale: 
 def test_tensors_give_what_the_kernel_gives(seeds: list[int], scale: float) -> None:
     lattices = Lattices.joined([as_arrays(random_lattice(seed)) for seed in seeds])
     rng = np.random.default_rng(seeds[0])
-    accuracy = lattices.entry_sums(rng.random(len(lattices.frame)))
-    cost = costs(lattices, scale)
-    expected = forward_backward(lattices, cost, accuracy)
-    levelled = LevelledLattices(lattices, "cpu")
-    found = levelled.forward_backward(torch.from_numpy(cost), torch.from_numpy(accuracy))
-    for field, values in zip(dataclasses.fields(ArcStatistics), found, strict=True):
-        np.testing.assert_allclose(values.numpy(), getattr(expected, field.name), rtol=1e-12, atol=1e-12, err_msg=field.name)
-    arcs, cells = rng.random(len(cost)), rng.random(len(lattices.frame))
-    np.testing.assert_allclose(levelled.cell_sums(torch.from_numpy(arcs)), lattices.cell_sums(arcs), rtol=1e-12)
-    np.testing.assert_allclose(levelled.entry_sums(torch.from_numpy(cells)), lattices.entry_sums(cells), rtol=1e-12)
+    scores, arcs = torch.from_numpy(rng.normal(size=len(lattices.frame))), torch.from_numpy(rng.random(len(lattices.source)))
+    compiled, levelled = CompiledLattices(lattices), LevelledLattices(lattices, torch.device("cpu"), LevelGraphs())
+    for accuracy in (lattices.entry_sums(rng.random(len(lattices.frame))), None):
+        expected, found = (one.forward_backward(costs(lattices, 1.0), accuracy, scores, scale) for one in (compiled, levelled))
+        for field, values, own in zip(dataclasses.fields(ArcStatistics), found, expected, strict=True):
+            np.testing.assert_allclose(values, own, rtol=1e-11, atol=1e-11, err_msg=field.name)
+    np.testing.assert_allclose(levelled.cell_sums(arcs), compiled.cell_sums(arcs), rtol=1e-12)
+    for never in (-torch.inf, torch.nan):  # arcs that have no probability, or no number
+        scores[0] = never
+        expected, found = (one.forward_backward(costs(lattices, 1.0), None, scores, scale) for one in (compiled, levelled))
+        for values, own in zip(found[::2], expected[::2], strict=True):
+            np.testing.assert_allclose(values, own, rtol=1e-11, atol=1e-11)
 
 
 @settings(max_examples=50)
@@ -318,11 +322,19 @@ def test_gains_are_kaldis(golden: Path, archive: str, prefix: str, one_silence_c
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same_on_kaldis_dense_lattices(golden: Path) -> None:
-    lattices = Lattices.joined(list(kaldis_lattices(golden / "seq", "dense_lat.gz").values()))
-    accuracy = np.random.default_rng(0).random(len(lattices.source))
-    cost = costs(lattices, 0.1)
-    levelled = LevelledLattices(lattices, "cuda")
-    found = levelled.forward_backward(torch.from_numpy(cost).to("cuda"), torch.from_numpy(accuracy).to("cuda"))
-    for values, expected in zip(found, dataclasses.astuple(forward_backward(lattices, cost, accuracy)), strict=True):
-        np.testing.assert_allclose(values.cpu().numpy(), expected, rtol=1e-9, atol=1e-9)
+def test_a_gpu_gives_the_same_on_kaldis_lattices(cuda: EmulatedCuda | None, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded or not: lattices of several shapes in turn, one more than are recorded, with costs that differ each time."""
+    monkeypatch.setattr(CudaGraphs, "LIMIT", 3)
+    dense, few = (list(kaldis_lattices(golden / "seq", name).values()) for name in ("dense_lat.gz", "lat.gz"))
+    graphs, rng, device = LevelGraphs(), np.random.default_rng(0), torch.device("cuda")
+    sets = [(Lattices.joined(one), accurate) for one, accurate in ((dense, True), (few[:4], True), (dense, False), (few, False))]
+    for turn in range(4):
+        for lattices, accurate in sets:
+            accuracy = rng.random(len(lattices.source)) if accurate else None
+            scores = torch.from_numpy(rng.normal(size=len(lattices.frame)))
+            expected = CompiledLattices(lattices).forward_backward(costs(lattices, 0.1), accuracy, scores, 0.3)
+            found = LevelledLattices(lattices, device, graphs).forward_backward(costs(lattices, 0.1), accuracy, scores.to(device), 0.3)
+            for values, own in zip(found, expected, strict=True):
+                np.testing.assert_allclose(values.cpu(), own, rtol=1e-9, atol=1e-9)
+        if cuda is not None:
+            assert cuda.kernels["graph"] == 3 * max(0, turn - 1)
