@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import itertools
 import json
@@ -19,7 +20,7 @@ import torch
 from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
-from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.sampler import Minibatch, Partition, Sampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
@@ -170,6 +171,25 @@ def test_held_out_frames_are_scored_alike_by_any_number_of_processes(store, unit
             parts.append(collected.value.args[0])
         assert torch.cat(parts).view(-1, learner.num_totals)[:, 4].sum() == train_sampler.frames  # once, not by each of them
         assert evaluate(learner, dev_sampler, OneOfSeveral(size - 1, size, parts)) == alone
+
+
+def test_totals_of_many_minibatches_lie_together(store):
+    """A tensor of each minibatch, kept to the end, would lie in the memory that minibatches take and give back (24 KB a minibatch of RBMs)."""
+    part = FrameStore(store / "train")
+    sampler = Sampler(part, Partition(part), 0, 1, [0], torch.zeros(4), torch.ones(4), 0, torch.device("cpu"))
+    rbm = Rbm("gauss", 4, 2)
+    rbm.init(0.5, -1.0, 1.0, torch.Generator().manual_seed(0))
+    places = []
+
+    def score(minibatch: Minibatch, totals: torch.Tensor) -> None:
+        places.append(totals.untyped_storage().data_ptr())
+        totals[:2] += torch.tensor([float(minibatch.index), 1.0])
+
+    many = itertools.cycle(sampler.in_order())
+    sampler.in_order = lambda *_: (dataclasses.replace(m, index=i) for i, m in enumerate(itertools.islice(many, 2500)))
+    found = evaluate(ContrastiveDivergence(rbm, None, 1, sampler), sampler, score=score)
+    assert found["loss"] == sum(range(2500)) / 2500 / 4
+    assert len(set(places)) == 3 and len(places) == 2500
 
 
 @pytest.mark.parametrize("workers", [8, 64])
