@@ -6,11 +6,15 @@ import argparse
 
 from pykaldist.cli._gmm import add_device, add_stage
 from pykaldist.hmm.gmm.ebw import EbwOptions
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import add_options
 
 
 def add_sequence_arguments(parser: argparse.ArgumentParser, *options: type, ubm: bool = False, skip: tuple[str, ...] = ()) -> None:
-    """Add the directories, `ubm` among them, and the options of extended Baum-Welch and of the dataclasses `options`, without `skip`."""
+    """Add the directories, `ubm` among them, and the options of extended Baum-Welch, of jobs and of the dataclasses `options`.
+
+    `skip` names those that are left out.
+    """
     parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")
     parser.add_argument("lang", help="language directory")
     parser.add_argument("ali", help="directory of the reference's alignments; its model, features, and transforms if any, are used")
@@ -21,5 +25,5 @@ def add_sequence_arguments(parser: argparse.ArgumentParser, *options: type, ubm:
     parser.add_argument("--nj", type=int, default=1, help="threads (default: 1)")
     add_device(parser)
     add_stage(parser)
-    for cls in (*options, EbwOptions):
+    for cls in (*options, EbwOptions, JobsOptions):
         add_options(parser, cls, skip)

@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 
 from pykaldist.cli._sequence import add_sequence_arguments
 from pykaldist.hmm.gmm.ebw import EbwOptions
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import from_args
 from pykaldist.train.gmm_sequence import IterationOptions, Mmi
 from pykaldist.train.gmm_sequence_dirs import FmmiOptions, train_fmmi_dir
@@ -20,5 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     made = train_fmmi_dir(args.data, args.lang, args.ali, args.ubm, args.denlats, args.exp, from_args(Mmi, args), args.acwt,
-                          from_args(FmmiOptions, args), from_args(EbwOptions, args), args.nj, args.device, args.stage)
+                          from_args(FmmiOptions, args), from_args(EbwOptions, args), args.nj, args.device, args.stage,
+                          jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

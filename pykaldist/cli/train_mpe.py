@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 
 from pykaldist.cli._sequence import add_sequence_arguments
 from pykaldist.hmm.gmm.ebw import EbwOptions
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import from_args
 from pykaldist.train.gmm_sequence import Accuracy, IterationOptions
 from pykaldist.train.gmm_sequence_dirs import train_model_dir
@@ -22,5 +23,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     made = train_model_dir(f"steps/train_{args.criterion}.sh", args.data, args.lang, args.ali, args.denlats, args.exp,
                            from_args(Accuracy, args), from_args(IterationOptions, args), from_args(EbwOptions, args), args.nj, args.device,
-                           args.stage)
+                           args.stage, jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

@@ -41,8 +41,10 @@ def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
 class SpeakerTransforms(StoredValues[np.ndarray]):
     """The fMLLR transform of each speaker, in the order in which they came; one takes 13 kB.
 
-    They lie in a nameless file in `folder`, by default that of temporary files.
+    They lie in a nameless file in `folder`, by default that of temporary files. `transform_dir` is where they were read (None: nowhere).
     """
+
+    transform_dir: Path | None = None
 
     def __init__(self, transforms: Iterable[tuple[str, np.ndarray]] = (), folder: Path | None = None) -> None:
         super().__init__(_matrix_of, write_matrix, folder)
@@ -56,6 +58,7 @@ class SpeakerTransforms(StoredValues[np.ndarray]):
         if not paths:
             raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
         found, shape = cls(), None
+        found.transform_dir = Path(transform_dir)
         for path in paths:
             for speaker, matrix in read_archive(path):
                 if speaker in found:

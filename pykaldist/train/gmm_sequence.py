@@ -10,10 +10,14 @@ Weights above 0 make the numerator's statistics, those below it the denominator'
 `cancel`, a transition-id's two parts of MMI are one weight before they are told apart (Povey et al., "Boosted MMI", 2008, section 3);
 `drop_frames` leaves frames out whose reference is not in the lattice; boosting is that of `nnet/frame_accuracy.py`. Where fMMI is trained,
 the same weights give the derivative by the features (`hmm/gmm/fmpe.py`). The scripts' behaviour is Kaldi's, and so are the defaults.
+
+The weights of a block of the corpus, and what is summed up with them, are the work of a task (`hmm/alignments/corpus.py`), in this process
+or in a job.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,7 +26,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.lattices import Lattices
-from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.ebw import EbwOptions, update
 from pykaldist.hmm.gmm.engine import Engine, Scorer
@@ -30,6 +34,7 @@ from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.indirect import following, stats_derivative
 from pykaldist.hmm.training.accumulate import accumulate
+from pykaldist.hmm.training.jobs import CLASSES
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.scratch import release
 from pykaldist.nnet.forward_backward import forward_backward
@@ -107,68 +112,77 @@ class Objective:
     frames: int = 0
     missing: int = 0
 
+    def __add__(self, other: Objective) -> Objective:
+        return Objective(self.value + other.value, self.frames + other.frames, self.missing + other.missing)
 
-class Objectives:
-    """An objective of the lattices of a corpus; passes over them score them with a model.
 
-    `tids` is the reference's alignment of all frames. Utterances without a lattice count for nothing. Raises UserError where the lattices
-    are of another model, or of other features.
-    """
+@functools.lru_cache(maxsize=1)
+def _opened(path: str) -> LatticeStore:
+    return LatticeStore(path)
 
-    def __init__(self, corpus: Corpus, tids: np.ndarray, store: LatticeStore, model: TransitionModel, criterion: Criterion, acwt: float,
-                 engine: Engine) -> None:
-        if not (np.array_equal(store.tid2pdf, model.tid2pdf) and np.array_equal(store.tid2phone, model.tid2phone)):
-            raise UserError(f"{store.path} has lattices of another model than the alignment: their transition-ids differ; align and make "
-                            "lattices with one model (steps/align_fmllr.sh, steps/make_denlats.sh).")
-        self.corpus, self.store, self.model, self.engine = corpus, store, model, engine
-        self.criterion, self.acwt = criterion, acwt
-        mpe = isinstance(criterion, Accuracy) and criterion.criterion == "mpe"  # silence phones are phones like others there
-        silence = () if mpe else store.manifest.silence_phones
-        self.phones = Phones.of(model.tid2pdf, model.tid2phone, silence)
-        self.numbers = [(place, store.number[utt]) for place, utt in enumerate(corpus.utts) if utt in store.number]
-        known = np.zeros(len(corpus), bool)
-        known[[place for place, _ in self.numbers]] = True
-        self.tids = corpus.new_rows(None, np.int32)
-        for part, reference, mine in corpus.parts(tids, self.tids):
-            mine[:] = np.where(np.repeat(known[part.first:part.first + len(part)], np.diff(part.offsets)), reference, 0)
 
-    def passes(self, score: Scorer, total: Objective, *arrays: np.ndarray) -> Iterator[Weights]:
-        """Go over all lattices with the scores of a model, and yield the weights; the objective is added to `total`.
+@dataclass
+class LatticeObjective:
+    """What weighs the frames of utterances: the lattices in a store, a model's transition-ids, a criterion and an acoustic scale."""
+
+    store: str
+    model: TransitionModel
+    criterion: Criterion
+    acwt: float
+
+    @property
+    def lattices(self) -> LatticeStore:
+        """The store, which a process opens once."""
+        return _opened(self.store)
+
+    @functools.cached_property
+    def phones(self) -> Phones:
+        """What transition-ids stand for."""
+        mpe = isinstance(self.criterion, Accuracy) and self.criterion.criterion == "mpe"  # silence phones are phones like others there
+        return Phones.of(self.model.tid2pdf, self.model.tid2phone, () if mpe else self.lattices.manifest.silence_phones)
+
+    def numbers(self, corpus: Corpus) -> list[tuple[int, int]]:
+        """The utterances of a corpus that have a lattice: their places there, and their numbers in the store."""
+        number = self.lattices.number
+        return [(place, number[utt]) for place, utt in enumerate(corpus.utts) if utt in number]
+
+    def passes(self, corpus: Corpus, engine: Engine, score: Scorer, total: Objective, bar: Progress | None,
+               *arrays: np.ndarray) -> Iterator[Weights]:
+        """Go over the lattices of a corpus with the scores of a model, and yield the weights; the objective is added to `total`.
 
         Behind each of them memory lets go of its rows of `arrays`, which have a row for each frame of the corpus.
         """
-        offsets, start = self.corpus.offsets, 0
-        with Progress(f"{self.criterion.name} of lattices", len(self.numbers), "utt") as bar:
-            while start < len(self.numbers):
-                first = int(offsets[self.numbers[start][0]])
-                end = start + 1
-                while end < len(self.numbers) and offsets[self.numbers[end][0] + 1] - first <= _CHUNK:
-                    end += 1
-                mine = self.numbers[start:end]
-                found: list[tuple[np.ndarray, ...]] = [()] * len(mine)
-                values = np.zeros((len(mine), 3))
+        numbers, offsets, start = self.numbers(corpus), corpus.offsets, 0
+        while start < len(numbers):
+            first = int(offsets[numbers[start][0]])
+            end = start + 1
+            while end < len(numbers) and offsets[numbers[end][0] + 1] - first <= _CHUNK:
+                end += 1
+            mine = numbers[start:end]
+            found: list[tuple[np.ndarray, ...]] = [()] * len(mine)
+            values = np.zeros((len(mine), 3))
 
-                def one(number: int, mine: list[tuple[int, int]] = mine, found: list[tuple[np.ndarray, ...]] = found,
-                        values: np.ndarray = values, first: int = first) -> None:
-                    place, lattice = mine[number]
-                    frame, tid, weight, values[number] = self._one(int(offsets[place]), int(offsets[place + 1]), lattice, score)
-                    found[number] = frame + offsets[place] - first, tid, weight
+            def one(number: int, mine: list[tuple[int, int]] = mine, found: list[tuple[np.ndarray, ...]] = found,
+                    values: np.ndarray = values, first: int = first) -> None:
+                place, lattice = mine[number]
+                frame, tid, weight, values[number] = self._one(int(offsets[place]), int(offsets[place + 1]), lattice, score)
+                found[number] = frame + offsets[place] - first, tid, weight
 
-                self.engine.for_each(len(mine), one, bar)
-                value, frames, missing = values.sum(0)
-                total.value, total.frames, total.missing = total.value + value, total.frames + int(frames), total.missing + int(missing)
-                frame, tid, weight = (np.concatenate(column) for column in zip(*found, strict=True))
-                rows = slice(first, int(offsets[mine[-1][0] + 1]))
-                yield Weights(rows, frame, tid, weight)
-                for array in arrays:
-                    release(array[rows])
-                start = end
+            engine.for_each(len(mine), one, bar)
+            value, frames, missing = values.sum(0)
+            total.value, total.frames, total.missing = total.value + value, total.frames + int(frames), total.missing + int(missing)
+            frame, tid, weight = (np.concatenate(column) for column in zip(*found, strict=True))
+            rows = slice(first, int(offsets[mine[-1][0] + 1]))
+            yield Weights(rows, frame, tid, weight)
+            for array in arrays:
+                release(array[rows])
+            start = end
 
     def _one(self, first: int, end: int, number: int, score: Scorer) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[float, int, int]]:
         """Frame, transition-id and weight of an utterance, and its (value, frames, frames without their reference)."""
-        lattices, reference = self.store.lattices([number])
+        lattices, reference = self.lattices.lattices([number])
         if len(reference) != end - first:
-            raise UserError(f"{self.store.path}, {self.store.utts[number]}: the lattice has {len(reference)} frames, the features "
+            raise UserError(f"{self.store}, {self.lattices.utts[number]}: the lattice has {len(reference)} frames, the features "
                             f"{end - first}; make lattices of the same features (steps/make_denlats.sh).")
         tid, frame, frames = lattices.transition_id, lattices.frame, np.arange(len(reference))
         pdfs, column = np.unique(self.model.tid2pdf[np.concatenate([tid, reference])], return_inverse=True)
@@ -200,30 +214,129 @@ class Objectives:
         statistics = forward_backward(lattices, cost, lattices.entry_sums(right))
         return lattices.cell_sums(statistics.gain), (float(statistics.accuracy[0]), len(reference), missing)
 
-    def statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> tuple[GmmStats, GmmStats, Objective]:
-        """The statistics of the numerator and of the denominator, and the objective."""
-        num, den, total = gmm.new_stats(), gmm.new_stats(), Objective()
-        for weights in self.passes(self.engine.scorer(gmm, feats), total, feats):
-            for sums, sign in ((num, 1), (den, -1)):
-                if (sign * weights.weight > 0).any():
-                    sums.add(self.engine.accumulate(gmm, feats[weights.rows], weights.frames(self.model, sign))[0])
-        return num, den, total
+
+@dataclass
+class Statistics:
+    """The statistics of the numerator and of the denominator, and the objective."""
+
+    num: GmmStats
+    den: GmmStats
+    total: Objective
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(self.num + other.num, self.den + other.den, self.total + other.total)
+
+
+@dataclass
+class Derivative:
+    """The two parts of an objective's derivative by an fMPE transform (`Fmpe.derivative`), and the objective."""
+
+    plus: np.ndarray
+    minus: np.ndarray
+    total: Objective
+
+    def __add__(self, other: Derivative) -> Derivative:
+        return Derivative(self.plus + other.plus, self.minus + other.minus, self.total + other.total)
+
+
+class Objectives:
+    """An objective of the lattices of a corpus, and what is summed up over all of its frames.
+
+    `tids` is the reference's alignment of all frames. Utterances without a lattice count for nothing. Raises UserError where the lattices
+    are of another model, or of other features.
+    """
+
+    def __init__(self, corpus: Corpus, tids: np.ndarray, store: LatticeStore, model: TransitionModel, criterion: Criterion, acwt: float,
+                 engine: Engine) -> None:
+        if not (np.array_equal(store.tid2pdf, model.tid2pdf) and np.array_equal(store.tid2phone, model.tid2phone)):
+            raise UserError(f"{store.path} has lattices of another model than the alignment: their transition-ids differ; align and make "
+                            "lattices with one model (steps/align_fmllr.sh, steps/make_denlats.sh).")
+        _opened.cache_clear()  # lattices that were there under this name before may have been packed anew
+        self.corpus, self.model, self.engine, self.criterion, self.acwt = corpus, model, engine, criterion, acwt
+        self.lattices = LatticeObjective(str(store.path), model, criterion, acwt)
+        places = [place for place, _ in self.lattices.numbers(corpus)]
+        known = np.zeros(len(corpus), bool)
+        known[places] = True
+        self.num_utts = len(places)
+        self.tids = corpus.new_rows(None, np.int32)
+        for part, reference, mine in corpus.parts(tids, self.tids, feats=False):
+            mine[:] = np.where(np.repeat(known[part.first:part.first + len(part)], np.diff(part.offsets)), reference, 0)
+
+    def progress(self) -> Progress:
+        """The bar of a pass over the lattices."""
+        return Progress(f"{self.criterion.name} of lattices", self.num_utts, "utt")
+
+    def passes(self, score: Scorer, total: Objective, *arrays: np.ndarray) -> Iterator[Weights]:
+        """Go over all lattices in this process, as `LatticeObjective.passes`."""
+        with self.progress() as bar:
+            yield from self.lattices.passes(self.corpus, self.engine, score, total, bar, *arrays)
+
+    def statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> Statistics:
+        """The statistics of the numerator and of the denominator, and the objective, of these features of the corpus."""
+        with self.progress() as bar:
+            return self._of(feats).total(_statistics, self.engine, bar=bar, gmm=gmm, lattices=self.lattices)
 
     def reference_statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> GmmStats:
         """The statistics of the frames along the reference."""
-        return accumulate(self.engine, gmm, replace(self.corpus, feats=feats), self.tids, self.model).gmm
+        return accumulate(self.engine, gmm, self._of(feats), self.tids, self.model).gmm
 
     def transformed(self, fmpe: Fmpe) -> np.ndarray:
         """The features of the corpus with the offsets of `fmpe` added."""
         result = self.corpus.new_rows(fmpe.dim, np.float32)
-        for part, mine in self.corpus.parts(result):
-            mine[:] = fmpe.transformed(part.feats, part.offsets)
+        self.corpus.run(_transform, self.engine, result, fmpe=fmpe)
         return result
+
+    def derivative(self, gmm: AmDiagGmm, fmpe: Fmpe, feats: np.ndarray, target: np.ndarray | None) -> Derivative:
+        """The derivative by the transform `fmpe`, which has made `feats`; see `feature_iteration`."""
+        with self.progress() as bar:
+            return self.corpus.total(_derivative, self.engine, self.tids, feats, bar=bar, gmm=gmm, fmpe=fmpe, target=target,
+                                     lattices=self.lattices)
+
+    def _of(self, feats: np.ndarray) -> Corpus:
+        """The corpus with these features."""
+        return replace(self.corpus, feats=feats)
+
+
+@block_task()
+def _statistics(part: Corpus, engine: Engine, gmm: AmDiagGmm, lattices: LatticeObjective, bar: Progress | None = None) -> Statistics:
+    found = Statistics(gmm.new_stats(), gmm.new_stats(), Objective())
+    for weights in lattices.passes(part, engine, engine.scorer(gmm, part.feats), found.total, bar):
+        for sums, sign in ((found.num, 1), (found.den, -1)):
+            if (sign * weights.weight > 0).any():
+                sums.add(engine.accumulate(gmm, part.feats[weights.rows], weights.frames(lattices.model, sign))[0])
+    return found
+
+
+@block_task(outputs=1)
+def _transform(part: Corpus, engine: Engine, result: np.ndarray, fmpe: Fmpe) -> None:
+    result[:] = fmpe.transformed(part.feats, part.offsets)
+
+
+@block_task()
+def _derivative(part: Corpus, engine: Engine, tids: np.ndarray, feats: np.ndarray, gmm: AmDiagGmm, fmpe: Fmpe, target: np.ndarray | None,
+                lattices: LatticeObjective, bar: Progress | None = None) -> Derivative:
+    found = Derivative(np.zeros(fmpe.projection.shape), np.zeros(fmpe.projection.shape), Objective())
+    offsets, model = part.offsets, lattices.model
+    for weights in lattices.passes(part, engine, engine.scorer(gmm, feats), found.total, bar):
+        y, rows = feats[weights.rows], weights.rows
+        expected = engine.expected_parameters(gmm, y, weights.frames(model))
+        derivative = expected[:, :gmm.dim] - y * expected[:, gmm.dim:]
+        if target is not None:
+            along = engine.expected_parameters(gmm, y, AlignedFrames.group(tids[rows], model), target)
+            derivative += along[:, :gmm.dim] + 2.0 * y * along[:, gmm.dim:]
+        bounds = offsets[(offsets >= rows.start) & (offsets <= rows.stop)] - rows.start
+        for sums, more in zip((found.plus, found.minus), fmpe.derivative(part.feats[rows], bounds, derivative), strict=True):
+            sums += more
+    return found
+
+
+CLASSES.extend((Accuracy, Derivative, Fmpe, LatticeObjective, Mmi, Objective, Phones, Statistics))  # what goes to jobs and from them
 
 
 def model_iteration(objectives: Objectives, gmm: AmDiagGmm, feats: np.ndarray, options: EbwOptions) -> tuple[AmDiagGmm, str]:
     """One update of the model; returns it, and a line for the log."""
-    num, den, total = objectives.statistics(gmm, feats)
+    found = objectives.statistics(gmm, feats)
+    num, den, total = found.num, found.den, found.total
     check(total)
     criterion = objectives.criterion
     to_model = isinstance(criterion, Mmi) or criterion.smooth_to_model
@@ -238,26 +351,15 @@ def feature_iteration(objectives: Objectives, gmm: AmDiagGmm, fmpe: Fmpe, learni
 
     With `indirect` the model follows the features, and the derivative knows it.
     """
-    engine, model, offsets, total = objectives.engine, objectives.model, objectives.corpus.offsets, Objective()
-    base, feats = objectives.corpus.feats, objectives.transformed(fmpe)
-    target, old = np.zeros((0, 0), np.float32), gmm.new_stats()
+    feats, target, old = objectives.transformed(fmpe), None, gmm.new_stats()
     if indirect:
-        num, den, _ = objectives.statistics(gmm, feats)
+        found = objectives.statistics(gmm, feats)
         old = objectives.reference_statistics(gmm, feats)
-        target = np.concatenate(stats_derivative(gmm, num, den, old), axis=1).astype(np.float32)
-    plus, minus = np.zeros(fmpe.projection.shape), np.zeros(fmpe.projection.shape)
-    for weights in objectives.passes(engine.scorer(gmm, feats), total, base, feats, objectives.tids):
-        y, rows = feats[weights.rows], weights.rows
-        expected = engine.expected_parameters(gmm, y, weights.frames(model))
-        derivative = expected[:, :gmm.dim] - y * expected[:, gmm.dim:]
-        if indirect:
-            along = engine.expected_parameters(gmm, y, AlignedFrames.group(objectives.tids[rows], model), target)
-            derivative += along[:, :gmm.dim] + 2.0 * y * along[:, gmm.dim:]
-        bounds = offsets[(offsets >= rows.start) & (offsets <= rows.stop)] - rows.start
-        for sums, more in zip((plus, minus), fmpe.derivative(base[rows], bounds, derivative), strict=True):
-            sums += more
+        target = np.concatenate(stats_derivative(gmm, found.num, found.den, old), axis=1).astype(np.float32)
+    derivative = objectives.derivative(gmm, fmpe, feats, target)
+    total = derivative.total
     check(total)
-    fmpe, gain = fmpe.updated(plus, minus, learning_rate)
+    fmpe, gain = fmpe.updated(derivative.plus, derivative.minus, learning_rate)
     feats = objectives.transformed(fmpe)
     if indirect:
         gmm = following(gmm, old, objectives.reference_statistics(gmm, feats))

@@ -24,7 +24,8 @@ from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, write_model
 from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, weights_of_tids, write_ubm
-from pykaldist.hmm.training.experiment import PathLike, load_corpus, read_start, replacing
+from pykaldist.hmm.training.experiment import THREADS, PathLike, load_corpus, read_start, replacing
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
@@ -73,14 +74,14 @@ class _Start:
 
 @contextlib.contextmanager
 def _starting(made_by: str, data: DataDir, lang: LangDir, ali: Path, store: Path, exp: Path, criterion: Criterion, acwt: float, nj: int,
-              device: str, stage: int, log: Callable[[str], None]) -> Iterator[_Start]:
+              device: str, stage: int, log: Callable[[str], None], jobs: JobsOptions) -> Iterator[_Start]:
     """Read what a training starts from, and write the files of its directory that do not change; with `stage` 0 older ones are removed.
 
     After the block the directory goes on record as made by the script `made_by`.
     """
     pipeline, engine = FeaturePipeline.from_dir(ali, ali if (ali / "trans.1").is_file() else None), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         tids, model = read_start(ali, lang, corpus)
         provenance.check(store)
         gmm = read_model(ali / "final.mdl")[1]
@@ -110,11 +111,11 @@ def _at(exp: Path, stage: int, kind: str = "mdl") -> Path:
 
 def train_model_dir(made_by: str, data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, store_dir: PathLike, exp_dir: PathLike,
                     criterion: Criterion, options: IterationOptions, ebw: EbwOptions, nj: int = 1, device: str = "cpu", stage: int = 0,
-                    log: Callable[[str], None] = print) -> str:
+                    log: Callable[[str], None] = print, jobs: JobsOptions = THREADS) -> str:
     """Train a model by MMI, MPE or sMBR; returns a line that says what came out."""
     exp, stage, line = Path(exp_dir), max(0, stage), ""
     with _starting(made_by, DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(store_dir), exp, criterion, options.acwt, nj, device,
-                   stage, log) as start:
+                   stage, log, jobs) as start:
         gmm = start.gmm
         if stage:
             gmm = read_model(_at(exp, stage))[1]
@@ -130,13 +131,13 @@ def train_model_dir(made_by: str, data_dir: PathLike, lang_dir: PathLike, ali_di
 
 def train_fmmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ubm_dir: PathLike, store_dir: PathLike, exp_dir: PathLike,
                    criterion: Mmi, acwt: float, options: FmmiOptions, ebw: EbwOptions, nj: int = 1, device: str = "cpu", stage: int = 0,
-                   log: Callable[[str], None] = print) -> str:
+                   log: Callable[[str], None] = print, jobs: JobsOptions = THREADS) -> str:
     """Train an fMMI transform and a model by turns; returns a line that says what came out."""
     exp, stage, line = Path(exp_dir), max(0, stage), ""
     made_by = f"steps/train_mmi_fmmi{'_indirect' * options.indirect}.sh"
     ubm = read_ubm(Path(ubm_dir) / "final.dubm")
     with _starting(made_by, DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(store_dir), exp, criterion, acwt, nj, device, stage,
-                   log) as start:
+                   log, jobs) as start:
         gmm = start.gmm
         if ubm.dim != gmm.dim:
             raise UserError(f"{ubm_dir}/final.dubm has dimension {ubm.dim}, the features of {ali_dir} {gmm.dim}; train it on {ali_dir} "

@@ -98,6 +98,23 @@ def test_fmmi_and_what_decodes_with_it(recipe: Path, form: str) -> None:
     assert missing.returncode == 1 and f"{exp}/9.mdl does not exist" in missing.stderr
 
 
+@pytest.mark.usefixtures("ubm")
+@pytest.mark.parametrize(("script", "options"), [
+    ("train_mmi.sh", ["--num-iters", "1"]),
+    pytest.param("train_mpe.sh", ["--num-iters", "2", "--smooth-to-model", "false"], marks=pytest.mark.slow),
+    pytest.param("train_mmi_fmmi_indirect.sh", ["--schedule", "fmmi mmi"], marks=pytest.mark.slow)])
+def test_jobs_train_the_same_model(recipe: Path, script: str, options: list[str]) -> None:
+    """An array of jobs, each a process, and one process on the same blocks: bit for bit."""
+    dirs = (*DIRS[:3], "exp/dubm", DIRS[3]) if "fmmi" in script else DIRS
+    threads, array = (recipe / f"exp/{script}/{jobs}" for jobs in ("threads", "array"))
+    for exp in (threads, array):
+        succeed(recipe, f"steps/{script}", "--nj", "2", "--jobs", exp.name, "--block-frames", "700", *options, *dirs, str(exp))
+    for path in threads.glob("final.*"):
+        assert path.read_bytes() == (array / path.name).read_bytes(), path.name
+    assert list((array / "log").glob("statistics.*.2.log")) and not list((threads / "log").glob("statistics.*"))
+    assert not (array / "jobs").exists()
+
+
 def test_what_does_not_fit_is_refused(recipe: Path) -> None:
     for options, said in ((["--boost", "-1"], "--boost -1 is negative"), (["--acwt", "0"], "expected a number from 1, and a scale above 0"),
                           (["--tau", "-3"], "--tau must not be negative")):

@@ -60,7 +60,8 @@ def test_statistics_are_the_objectives_derivative(tmp_path: Path, criterion: Cri
     made = toy(tmp_path)
     gmm, feats = made[3], made[0].feats
     objectives = objectives_of(made, criterion)
-    num, den, total = objectives.statistics(gmm, feats)
+    found = objectives.statistics(gmm, feats)
+    num, den, total = found.num, found.den, found.total
     assert total.frames == 7 * LENGTH
     variance = 1.0 / gmm.inv_vars.astype(float)
     mean = gmm.means_invvars * variance
@@ -76,7 +77,7 @@ def test_statistics_are_the_objectives_derivative(tmp_path: Path, criterion: Cri
             values.append(value.value)
         assert expected[g, d] == pytest.approx((values[0] - values[1]) / 0.04, rel=0.02, abs=2e-3), (g, d)
     if isinstance(criterion, Mmi):
-        assert total.value == pytest.approx(objectives_of(made, Mmi(boost=criterion.boost)).statistics(gmm, feats)[2].value)
+        assert total.value == pytest.approx(objectives_of(made, Mmi(boost=criterion.boost)).statistics(gmm, feats).total.value)
 
 
 @pytest.mark.usefixtures("all_plain_lines")
@@ -108,13 +109,13 @@ def test_dropped_frames_and_cancelled_statistics(tmp_path: Path) -> None:
     gmm, feats = made[3], made[0].feats
     whole, less, dropped = (objectives_of(made, criterion).statistics(gmm, feats)
                             for criterion in (Mmi(cancel=False), Mmi(), Mmi(drop_frames=True)))
-    np.testing.assert_allclose(whole[0].occupancy - whole[1].occupancy, less[0].occupancy - less[1].occupancy, atol=1e-4)
-    for stats in whole[:2]:
+    np.testing.assert_allclose(whole.num.occupancy - whole.den.occupancy, less.num.occupancy - less.den.occupancy, atol=1e-4)
+    for stats in (whole.num, whole.den):
         assert stats.occupancy.sum() == pytest.approx(7 * LENGTH, rel=1e-5)
-    assert less[0].occupancy.sum() < whole[0].occupancy.sum() - 1
-    missing = less[2].missing
+    assert less.num.occupancy.sum() < whole.num.occupancy.sum() - 1
+    missing = less.total.missing
     assert 0 < missing < 7 * LENGTH
-    assert less[0].occupancy.sum() - dropped[0].occupancy.sum() == pytest.approx(missing, rel=1e-4)
+    assert less.num.occupancy.sum() - dropped.num.occupancy.sum() == pytest.approx(missing, rel=1e-4)
 
 
 @pytest.mark.parametrize("indirect", [False, True])

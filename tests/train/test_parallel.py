@@ -174,7 +174,7 @@ def test_held_out_frames_are_scored_alike_by_any_number_of_processes(store, unit
 
 
 def test_totals_of_many_minibatches_lie_together(store):
-    """A tensor of each minibatch, kept to the end, would lie in the memory that minibatches take and give back (24 KB a minibatch of RBMs)."""
+    """A tensor of each, kept to the end, would lie in the memory that minibatches take and give back (24 KB a minibatch of RBMs)."""
     part = FrameStore(store / "train")
     sampler = Sampler(part, Partition(part), 0, 1, [0], torch.zeros(4), torch.ones(4), 0, torch.device("cpu"))
     rbm = Rbm("gauss", 4, 2)

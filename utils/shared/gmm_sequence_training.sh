@@ -33,13 +33,11 @@ $(own_usage)
   --tau <frames>               # I-smoothing of Gaussians ($tau)
   --weight-tau <frames>        # smoothing of a mixture's weights ($weight_tau)
   --stage <n>                  # iteration to go on with, where a training was interrupted; up to 0: from the beginning ($stage)
-  --cmd <command>              # how to run the job (run.pl)
   --config <file>              # options, one a line as name=value
 and
   --add-reference true|false   # to each lattice that has no path with its words, at the cost of <denlats-dir>/dengraph (false)
-  --nj <n>                     # threads; nothing depends on it (as many as <alignment-dir> has files of alignments)
-  --device <name>              # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
 EOF
+  gmm_job_usage "as many as <alignment-dir> has files of alignments"
 }
 
 for option in "${own[@]}"; do
@@ -48,8 +46,9 @@ for option in "${own[@]}"; do
     drop_frames | one_silence_class) printf -v "$option" false ;;
   esac
 done
-cmd=run.pl acwt=0.1 nj="" device=cpu add_reference=false
+cmd=run.pl acwt=0.1 nj="" jobs=auto block_frames=0 keep_feats=auto device=cpu add_reference=false
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ -n "$ubm" ]; then count=6; else count=5; fi
 if [ $# != "$count" ]; then usage >&2; exit 1; fi
@@ -63,12 +62,13 @@ done
 fewer_jobs "$data" utterances
 options=() references=()
 [ "$add_reference" = false ] || references=(--reference-data "$data")
-for option in nj device acwt tau weight_tau stage "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
+for option in nj block_frames keep_feats device acwt tau weight_tau stage "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
+gmm_jobs
 
 if [ "$stage" -le 0 ] || [ ! -f "$exp/denlats/manifest.json" ]; then
   $cmd "$exp/log/pack.log" pykaldist pack-lattices "${references[@]}" "$lang" "$ali" "$denlats" "$exp/denlats" || exit 1
   echo "$name: $(sed -n 's/^SUMMARY: //p' "$exp/log/pack.log")"
 fi
-$cmd "$exp/log/train.log" pykaldist "$verb" "${options[@]}" $fixed "$data" "$lang" "$ali" ${ubm:+"$4"} "$exp/denlats" "$exp" || exit 1
+$stage_cmd "$exp/log/train.log" pykaldist "$verb" "${options[@]}" $fixed "$data" "$lang" "$ali" ${ubm:+"$4"} "$exp/denlats" "$exp" || exit 1
 grep '^WARNING:' "$exp/log/train.log" | sed "s/^/$name: /" >&2
 echo "$name: $(sed -n 's/^SUMMARY: //p' "$exp/log/train.log"); model in $exp"

@@ -209,11 +209,15 @@ class Corpus:
         for _ in self.each(task, engine, *arrays, own=own, **shared):
             pass
 
-    def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> Any:
-        """The sum of what a task gives of each block, a kind of value that has `+`; None where it gives nothing (None) of any."""
+    def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
+              **shared: Any) -> Any:
+        """The sum of what a task gives of each block, a kind of value that has `+`; None where it gives nothing (None) of any.
+
+        A `bar` is the task's, as in `each`.
+        """
         sums = PairwiseSum()
         for number, (part, *mine) in enumerate(self.parts(*arrays, feats=task.feats)):
-            sums.add(0, number, self._one(task, engine, part, mine, own, None, shared))
+            sums.add(0, number, self._one(task, engine, part, mine, own, bar, shared))
         return sums.result()
 
     @staticmethod

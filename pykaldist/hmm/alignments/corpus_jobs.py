@@ -24,7 +24,7 @@ import subprocess
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ import numpy as np
 from pykaldist import usage
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.transforms import SpeakerTransforms
 from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, offsets_of, read_transcripts
 from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
 from pykaldist.hmm.alignments.piped import PipedFeatures, read_features
@@ -188,8 +189,11 @@ class JobFeatures(PipedFeatures):
 
     @property
     def described(self) -> list[Any]:
-        """What a job needs, to read them."""
-        return [str(self.data.path), self.pipeline, self.shape[1]]
+        """What a job needs, to read them; it reads the transforms of speakers where this process has read them."""
+        fmllr, transform_dir = self.pipeline.fmllr, None
+        if isinstance(fmllr, SpeakerTransforms) and fmllr.transform_dir is not None:
+            transform_dir = str(fmllr.transform_dir)
+        return [str(self.data.path), replace(self.pipeline, fmllr=None) if transform_dir else self.pipeline, self.shape[1], transform_dir]
 
     def block(self, number: int) -> np.ndarray:
         """The rows of a block."""
@@ -287,21 +291,23 @@ class JobCorpus(Corpus):
 
     def each(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
              **shared: Any) -> Iterator[Any]:
-        for results in self._call(task, arrays, own, shared, summed=False):
+        for results in self._call(task, arrays, own, bar, shared, summed=False):
             yield from results
-        if bar is not None:
-            bar.update(len(self))
 
-    def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> Any:
+    def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
+              **shared: Any) -> Any:
         sums = PairwiseSum()
-        for nodes in self._call(task, arrays, own, shared, summed=True):
+        for nodes in self._call(task, arrays, own, bar, shared, summed=True):
             for node in nodes:
                 sums.add(*node)
         return sums.result()
 
-    def _call(self, task: BlockTask, arrays: Sequence[Any], own: Own | None, shared: dict[str, Any], summed: bool) -> Iterator[list[Any]]:
+    def _call(self, task: BlockTask, arrays: Sequence[Any], own: Own | None, bar: Progress | None, shared: dict[str, Any],
+              summed: bool) -> Iterator[list[Any]]:
         mine = None if own is None else (own(part) for part in self._parts())  # made for one job after the other
-        return self._jobs.call(task, len(self.blocks()), [*([self.feats] if task.feats else []), *arrays], mine, shared, summed)
+        yield from self._jobs.call(task, len(self.blocks()), [*([self.feats] if task.feats else []), *arrays], mine, shared, summed)
+        if bar is not None:
+            bar.update((bar.total or len(self)) - bar.count)
 
 
 @block_task(outputs=1)
@@ -317,6 +323,11 @@ def _compile(part: Corpus, engine: Engine, lang: str, tree: ContextDependency, m
 @functools.lru_cache(maxsize=1)
 def _data(path: str) -> DataDir:
     return DataDir(path)
+
+
+@functools.lru_cache(maxsize=1)
+def _transforms(path: str) -> SpeakerTransforms:
+    return SpeakerTransforms.read(path)
 
 
 @functools.lru_cache(maxsize=1)
@@ -358,7 +369,10 @@ def _read_array(described: list[Any], block: int, part: Corpus) -> Any:
     if len(described) == 1:
         return TrainingGraphs.read(folder / str(block))
     if isinstance(described[1], FeaturePipeline):
-        return read_features(_data(described[0]), described[1], part.utts, part.offsets, described[2])
+        data, pipeline, dim, transform_dir = described
+        if transform_dir:
+            pipeline = replace(pipeline, fmllr=_transforms(transform_dir))
+        return read_features(_data(data), pipeline, part.utts, part.offsets, dim)
     path, (width, dtype) = folder / f"{block}.npy", described[1:]
     return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(frames, width), dtype)
 

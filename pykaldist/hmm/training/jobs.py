@@ -31,10 +31,10 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
 
-#: what goes between a stage and its jobs
-CLASSES = (AlignOptions, AmDiagGmm, BasisFmllr, BasisFmllrOptions, CmvnOptions, Constant, ContextDependency, CorpusStats, DeltaOptions,
+#: what goes between a stage and its jobs; a module that has tasks of its own adds its classes
+CLASSES = [AlignOptions, AmDiagGmm, BasisFmllr, BasisFmllrOptions, CmvnOptions, Constant, ContextDependency, CorpusStats, DeltaOptions,
            FeaturePipeline, FmllrOptions, FmllrStats, GmmStats, HmmState, LdaStats, MlltSums, Moments, Realigned, SpeakerSums,
-           SpliceOptions, Split, Table, Topology, TransitionModel, TreeStats)
+           SpliceOptions, Split, Table, Topology, TransitionModel, TreeStats]
 FOLDER = "jobs"
 
 

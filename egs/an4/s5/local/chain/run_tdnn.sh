@@ -15,6 +15,7 @@ Options:
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
   --ngpu <n>, --strategy <name>   # workers in training (1), and what they exchange (ma)
   --seed <n>, --num-leaves <n>    # seed of the weights and the order of chunks (0), leaves of the tree exp/chain/tree*_<n> (250)
+  --dim <n>, --bottleneck-dim <n>   # units of a TDNN-F layer (256), and between its two matrices (64)
   --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 5)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes); --nj <n>, --cmd <command>
@@ -23,7 +24,7 @@ EOF
 
 cd "$(dirname "$0")/../.." || exit 1
 . ./cmd.sh
-stage=0 stop_stage=4 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_leaves="" num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
+stage=0 stop_stage=4 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_leaves="" dim=256 bottleneck_dim=64 num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -62,18 +63,18 @@ fi
 if want 2; then
   pdfs=$(tree-info $tree/tree | sed -n 's/^num-pdfs //p')
   mkdir -p "$dir/configs"
-  tdnnf="l2-regularize=0.03 dropout-proportion=0.0 bypass-scale=0.66 dim=256 bottleneck-dim=64"
+  tdnnf="l2-regularize=0.03 dropout-proportion=0.0 bypass-scale=0.66 dim=$dim bottleneck-dim=$bottleneck_dim"
   cat > "$dir/configs/network.xconfig" <<EOF
 ${heard:+input dim=$(feat-to-dim scp:$heard/ivector_online.scp -) name=ivector}
 input dim=40 name=input
 idct-layer name=idct input=input dim=40 cepstral-lifter=22 affine-transform-file=$dir/configs/idct.mat
 batchnorm-component name=batchnorm0 input=idct
-relu-batchnorm-dropout-layer name=tdnn1 input=$spliced l2-regularize=0.03 dropout-proportion=0.0 dropout-per-dim-continuous=true dim=256
+relu-batchnorm-dropout-layer name=tdnn1 input=$spliced l2-regularize=0.03 dropout-proportion=0.0 dropout-per-dim-continuous=true dim=$dim
 $(n=1; for stride in 1 1 0 3 3 3; do n=$((n + 1)); echo "tdnnf-layer name=tdnnf$n $tdnnf time-stride=$stride"; done)
-linear-component name=prefinal-l l2-regularize=0.03 orthonormal-constraint=-1.0 dim=64
-prefinal-layer name=prefinal-chain input=prefinal-l l2-regularize=0.03 small-dim=64 big-dim=256
+linear-component name=prefinal-l l2-regularize=0.03 orthonormal-constraint=-1.0 dim=$bottleneck_dim
+prefinal-layer name=prefinal-chain input=prefinal-l l2-regularize=0.03 small-dim=$bottleneck_dim big-dim=$dim
 output-layer name=output include-log-softmax=false dim=$pdfs l2-regularize=0.015
-prefinal-layer name=prefinal-xent input=prefinal-l l2-regularize=0.03 small-dim=64 big-dim=256
+prefinal-layer name=prefinal-xent input=prefinal-l l2-regularize=0.03 small-dim=$bottleneck_dim big-dim=$dim
 output-layer name=output-xent dim=$pdfs learning-rate-factor=5.0 l2-regularize=0.015
 EOF
   steps/nnet3/xconfig_to_configs.py --xconfig-file "$dir/configs/network.xconfig" --config-dir "$dir/configs"
