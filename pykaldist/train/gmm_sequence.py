@@ -131,7 +131,7 @@ class LatticeObjective:
     acwt: float
 
     @property
-    def lattices(self) -> LatticeStore:
+    def opened(self) -> LatticeStore:
         """The store, which a process opens once."""
         return _opened(self.store)
 
@@ -139,11 +139,11 @@ class LatticeObjective:
     def phones(self) -> Phones:
         """What transition-ids stand for."""
         mpe = isinstance(self.criterion, Accuracy) and self.criterion.criterion == "mpe"  # silence phones are phones like others there
-        return Phones.of(self.model.tid2pdf, self.model.tid2phone, () if mpe else self.lattices.manifest.silence_phones)
+        return Phones.of(self.model.tid2pdf, self.model.tid2phone, () if mpe else self.opened.manifest.silence_phones)
 
     def numbers(self, corpus: Corpus) -> list[tuple[int, int]]:
         """The utterances of a corpus that have a lattice: their places there, and their numbers in the store."""
-        number = self.lattices.number
+        number = self.opened.number
         return [(place, number[utt]) for place, utt in enumerate(corpus.utts) if utt in number]
 
     def passes(self, corpus: Corpus, engine: Engine, score: Scorer, total: Objective, bar: Progress | None,
@@ -180,9 +180,9 @@ class LatticeObjective:
 
     def _one(self, first: int, end: int, number: int, score: Scorer) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[float, int, int]]:
         """Frame, transition-id and weight of an utterance, and its (value, frames, frames without their reference)."""
-        lattices, reference = self.lattices.lattices([number])
+        lattices, reference = self.opened.lattices([number])
         if len(reference) != end - first:
-            raise UserError(f"{self.store}, {self.lattices.utts[number]}: the lattice has {len(reference)} frames, the features "
+            raise UserError(f"{self.store}, {self.opened.utts[number]}: the lattice has {len(reference)} frames, the features "
                             f"{end - first}; make lattices of the same features (steps/make_denlats.sh).")
         tid, frame, frames = lattices.transition_id, lattices.frame, np.arange(len(reference))
         pdfs, column = np.unique(self.model.tid2pdf[np.concatenate([tid, reference])], return_inverse=True)
