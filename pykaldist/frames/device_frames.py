@@ -188,6 +188,11 @@ class SharedFrames:
         if self._pages is not None:
             self._pages.note(rows)
 
+    def passed(self, frames: np.ndarray) -> None:
+        """Let go of the memory of ascending frames of a mapped store that were read, and of those between them."""
+        if self._pages is not None and len(frames):
+            self._pages.passed(slice(int(frames[0]), int(frames[-1]) + 1))
+
     def loaded(self, frames: np.ndarray) -> DeviceFrames:
         """These of a store's frames, with those around them, copied."""
         return DeviceFrames(self.store, self.device, Runs.around(frames, self.reach, len(self.store)), self.copied)

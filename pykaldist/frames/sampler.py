@@ -23,7 +23,7 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks
 from pykaldist.frames.compressed import expand
-from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
+from pykaldist.frames.device_frames import PIECE, DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
@@ -266,7 +266,7 @@ class Sampler:
     def _minibatches(self, block: int, epoch: int | None, start: int, step: int = 1) -> Iterator[Make]:
         """Iterate over functions that make a block's minibatches, every `step`-th one from number `start` on.
 
-        Their order is drawn for the epoch, or, without one, is the store's.
+        Their order is drawn for the epoch, or, without one, is the store's, and memory lets go of what was read.
         """
         frames = self.partition.part(self.split, block)
         if epoch is not None:
@@ -276,10 +276,12 @@ class Sampler:
             chosen = frames[piece]
             source = self.shared.of(chosen)
             step = self.minibatch_size if self.device.type == "cpu" else max(len(chosen), 1)  # a GPU gets all numbers at once
-            for begin in range(0, len(chosen), step):
+            for number, begin in enumerate(range(0, len(chosen), step), 1):
                 rows = source.numbers(chosen[begin : begin + step])
                 for first in range(0, len(rows), self.minibatch_size):
                     yield functools.partial(self.gather, rows[first : first + self.minibatch_size], source)
+                if epoch is None and number % PIECE == 0:
+                    self.shared.passed(chosen[begin + step - PIECE * step : begin + step])
 
     def _of_frames(self, frames: np.ndarray) -> dict[str, Any]:
         """The tensors of frames by their numbers in the store, which lie in runs."""

@@ -184,8 +184,13 @@ class PagesRead:
         self._read[rows.astype(np.int64, copy=False) * len(self._read) // self._rows] = True
         if np.count_nonzero(self._read) > self._most:
             self._read[:] = False
-            for array in self._arrays:
-                release(array)
+            for whole in self._arrays:
+                release(whole)
+
+    def passed(self, rows: slice) -> None:
+        """Let go of the memory of rows, of arrays that all have as many, which were read one behind the other."""
+        for whole in self._arrays:
+            release(whole[rows])
 
 
 def in_parts(rows: Sequence[slice], *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

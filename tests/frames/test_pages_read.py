@@ -9,7 +9,7 @@ from resident import resident
 
 from pykaldist.frames.even_chunks import EvenChunkSampler
 from pykaldist.frames.items import Items, ItemsWriter
-from pykaldist.frames.sampler import Partition
+from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.io import scratch
 
@@ -33,6 +33,20 @@ def test_sequences(make_store, monkeypatch, kind, limited):
             seen.append(resident([store.path / "feats.bin"]))
     assert total == pytest.approx(float(store.feats.astype(np.float64).sum()), rel=0.1 if kind == "even chunks" else 1e-6)
     assert (max(seen) < 0.7 * store.feats.nbytes) == limited, f"{max(seen)} of {store.feats.nbytes} bytes"
+
+
+def test_held_out_frames(make_store):
+    """Read in the store's order, as cross-validation does; shuffled, they stay."""
+    store = make_store([2000] * 20, dim=100)  # 16 MB
+    sampler = Sampler(store, Partition(store), 0, 16, [-1, 0, 1], torch.zeros(300), torch.ones(300), 3, CPU)
+    seen, total = [], 0.0
+    for minibatch in sampler.in_order():
+        total += float(minibatch.inputs[:, 100:200].double().sum())
+        seen.append(resident([store.path / "feats.bin"]))
+    assert total == pytest.approx(float(store.feats.astype(np.float64).sum()), rel=1e-6)
+    assert max(seen) < 0.5 * store.feats.nbytes
+    assert sum(len(minibatch) for minibatch in sampler.epoch(0)) == len(store)
+    assert resident([store.path / "feats.bin"]) >= store.feats.nbytes
 
 
 @pytest.mark.parametrize("limited", [True, False])
