@@ -348,7 +348,7 @@ class SpliceGather:
             raise ValueError(f"shift and scale have {tuple(shift.shape)}, expected ({width * dim},)")
         dtypes = {name: torch.from_numpy(array[:0]) for name, array in stored_arrays(store).items()}
         self._chosen = {name: like.new_empty(capacity, *like.shape[1:], device=device) for name, like in dtypes.items()}
-        self._splice = torch.tensor(splice, dtype=torch.int16, device=device)
+        self._splice = to_device(torch.tensor(splice, dtype=torch.int16), device)
         self._shift, self._scale, self.capacity = shift.to(device), scale.to(device), capacity
         self._rows = torch.from_numpy(store.feats[:0]).new_empty(capacity * width, dim, device=device)
         self._inputs = self._rows.view(capacity, width * dim) if self._rows.dtype == torch.float32 else \

@@ -39,7 +39,6 @@ from pykaldist.optim.schedules import Fixed, FixedOptions
 from pykaldist.options import option
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions, open_job
-from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
@@ -259,13 +258,12 @@ class DbnExperiment:
         """Forecast what this process takes on its device at most, in one layer or another, before any of it is there."""
         o, draft = self.options, copy.copy(self)
         draft.device = META
-        copies = model_copies(self.job_options.strategy, self.strategy, len(self.host.ranks), self.host.size)
         layers = [(torch.empty(o.hid_dim, len(transform.shift) if n == 0 else o.hid_dim, device=META), torch.empty(o.hid_dim, device=META))
                   for n in range(o.hid_layers)]
         ledgers = []
         for layer in sorted({1, o.hid_layers}):
             draft._share_frames(META)
-            ledgers.append(forecast([draft._trainer(layer, Dbn(transform, layers[: layer - 1]))], draft.shared, copies))
+            ledgers.append(forecast([draft._trainer(layer, Dbn(transform, layers[: layer - 1]))], draft.shared))
         return max(ledgers, key=lambda ledger: ledger.total)
 
     def _contract(self, layer: int, trainer: Trainer) -> str:

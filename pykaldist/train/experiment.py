@@ -41,7 +41,7 @@ from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions
-from pykaldist.parallel.planning.footprint import model_copies
+from pykaldist.parallel.planning.footprint import LiveBytes
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
@@ -228,8 +228,9 @@ class Experiment(TrainingRun):
         def trainer(nnet: Any, model: Model, host: Host) -> Trainer:
             return draft._trainer(nnet, model, schedule, transform, self.exp, host, self.rate_option)
 
-        model = draft._network(self.nnet, transform)
-        trainers, before = [trainer(self.nnet, model, self.host)], list[Tensor]()
+        with LiveBytes() as made:  # stacked workers take more before their own parameters and momentum are gone
+            model = draft._network(self.nnet, transform)
+            trainers, before = [trainer(self.nnet, model, self.host)], list[Tensor]()
         if self.options.layerwise_epochs:  # the last and largest network, beside that before it
             last = self.nnet.hid_layers - 1
             before = [draft._network(self.nnet.shallow(last - 1), transform).params] if last > 1 else []
@@ -237,9 +238,8 @@ class Experiment(TrainingRun):
             trainers.append(trainer(shallow, draft._network(shallow, transform), self.host))
         if c.job.serial_warmup and self.job.first:
             trainers.append(trainer(self.nnet, model, Host()))
-        copies = model_copies(c.job.strategy, c.strategy, len(self.host.ranks), self.host.size)
         step = None if trainers[0].stack else max(two_layers(trainers), *map(_step_bytes, trainers))
-        return forecast(trainers, draft.shared, copies, before, step)
+        return forecast(trainers, draft.shared, before, step, made.peak)
 
     def _write(self, network: Network) -> None:
         """Write the trained network in all formats."""

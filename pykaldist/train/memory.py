@@ -27,7 +27,7 @@ from pykaldist.optim.ngsgd import NaturalGradient
 from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.planning.counting import KernelCounter
-from pykaldist.parallel.planning.footprint import LiveBytes
+from pykaldist.parallel.planning.footprint import LiveBytes, model_copies
 from pykaldist.train.trainer import Trainer
 
 META = torch.device("meta")
@@ -142,15 +142,17 @@ def rehearsed(optimizer: Optimizer, minibatch: Callable[[], Minibatch]) -> int:
     return most_alive(step) + (0 if largest is None else most_alive(lambda: orthonormalise_in_place(largest, largest[:, 0])))
 
 
-def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copies: float, others: Sequence[Any] = (),
-             step: int | None = None) -> Ledger:
-    """Forecast what a run takes whose trainers were made on `meta`.
+def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], others: Sequence[Any] = (), step: int | None = None,
+             making: int = 0) -> Ledger:
+    """Forecast what a run takes whose trainers were made on `meta`, the first of them for the job's workers.
 
-    `copies`: of the model, that the strategies and exchanges of this process make. To what the trainers hold it adds these, the order of
-    the frames of an epoch, and what a step takes: `step` bytes, or `two_layers`.
+    To what they hold it adds the copies of the model that the strategies and exchanges of this process make, the order of the frames of an
+    epoch, and what a step takes: `step` bytes, or `two_layers`. `making`: the bytes that the trainers took at most while they were made.
     """
     ledger = count(trainers, shared, others)
-    workers = trainers[0].workers
+    workers, host, strategy = trainers[0].workers, trainers[0].host, trainers[0].strategies[0]
+    copies = model_copies(functools.partial(type(strategy), strategy.options), len(host.ranks), host.size, host.fabrics[0].node_size,
+                          workers[0].sampler.minibatch_size)
     partition = workers[0].sampler.partition
     order = sum(max(partition.size(worker.sampler.split, block) for block in range(partition.blocks)) for worker in workers)
     params = workers[0].params
@@ -158,6 +160,7 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copie
     ledger.entries["order of frames"] = order * torch.long.itemsize
     ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
     ledger.entries["a step"] = two_layers(trainers) if step is None else step
+    ledger.entries["more at the start"] = max(0, making - ledger.total)
     return ledger
 
 

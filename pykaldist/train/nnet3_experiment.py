@@ -36,7 +36,6 @@ from pykaldist.options import option
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions
-from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, versions
@@ -244,8 +243,7 @@ class Nnet3Experiment(TrainingRun):
             return dataclasses.replace(sampler.largest(), epochs_done=learner.most_dropout())
 
         step = max(rehearsed(workers[0].optimizer, largest), most_alive(lambda: learner.gather_statistics([largest()])))
-        copies = model_copies(c.job.strategy, c.strategy, len(self.host.ranks), self.host.size)
-        ledger = forecast(trainers, draft.shared, copies, step=step)
+        ledger = forecast(trainers, draft.shared, step=step)
         if self.options.combine_models > 1:  # each of them; and their sum and mean, in double precision too, with the best one
             ledger.entries["last models"] = (self.options.combine_models + 6) * size
         ledger.entries.update(draft.kept(samplers))

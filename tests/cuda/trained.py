@@ -31,9 +31,9 @@ def train(store: Path, exp: Path, *options: str) -> torch.Tensor:
     return container.load(exp / "final.pt")["params"]
 
 
-def workers(strategy: str, folder: Path) -> list[str]:
-    """The options of two virtual workers under a strategy; `folder` takes the description of a cluster where it needs one."""
-    options = ["--ngpu", "2", "--fabric", "virtual", "--strategy", strategy]
+def workers(strategy: str, folder: Path, ngpu: int = 2) -> list[str]:
+    """The options of virtual workers under a strategy; `folder` takes the description of a cluster where it needs one."""
+    options = ["--ngpu", str(ngpu), "--fabric", "virtual", "--strategy", strategy]
     if strategy in ("ma", "bmuf", "easgd"):
         options += ["--average-period", "3"]
     if strategy == "diloco":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -155,20 +156,38 @@ def test_a_run_that_does_not_fit_is_refused_in_one_sentence():
         room_for_frames(LEDGER, 3_200_000_000, "cuda:0")
 
 
+def copies_of(name, workers, ngpu, minibatch_size=32, **options):
+    """The copies of the model of a strategy, all of whose workers are on one node."""
+    return model_copies(partial(make_strategy, name, strategy_options(name)(**options)), workers, ngpu, ngpu, minibatch_size)
+
+
 @pytest.mark.parametrize("name", strategies())
 def test_every_strategy_has_a_footprint(name):
-    options = strategy_options(name)()
-    few, many = (model_copies(name, options, workers, 8) for workers in (1, 3))
-    assert 0.0 <= few <= many < 40 and model_copies(name, options, 1, 1) == 0.0
-    assert few >= make_strategy(name, options).ships_gradients  # a gradient
+    few, many = (copies_of(name, workers, 8) for workers in (1, 3))
+    assert 0.0 <= few <= many < 40 and copies_of(name, 1, 1) == 0.0
+    assert few >= make_strategy(name).ships_gradients  # a gradient
 
 
 def test_a_footprint_counts_what_a_worker_keeps():
-    """ssgd: a gradient a worker. bmuf: the global model and its momentum."""
-    options = strategy_options("ssgd")()
-    assert model_copies("ssgd", options, 5, 8) - model_copies("ssgd", options, 4, 8) == pytest.approx(1.0, abs=0.05)
-    options = strategy_options("bmuf")()
-    assert model_copies("bmuf", options, 5, 8) - model_copies("bmuf", options, 4, 8) == pytest.approx(2.0, abs=0.3)
+    """ssgd: a gradient a worker. bmuf: the global model and its momentum. ma in bfloat16: the last mean and what rounding has lost."""
+    assert copies_of("ssgd", 5, 8) - copies_of("ssgd", 4, 8) == pytest.approx(1.0, abs=0.05)
+    assert copies_of("bmuf", 5, 8) - copies_of("bmuf", 4, 8) == pytest.approx(2.0, abs=0.3)
+    plain, rounded, meanwhile = (copies_of("ma", 4, 8, **options) for options in (
+        {}, {"exchange_dtype": "bf16"}, {"exchange_dtype": "bf16", "overlap": True}))
+    assert rounded >= plain + 4 * 2 and meanwhile >= rounded + 4  # and what is sent, meanwhile
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("hadpsgd", {"group_size": 3}), ("asgd", {"servers": 6}), ("ma", {"initial_workers": 6}), ("ma", {"reduce_type": "hoppingring"}),
+    ("diloco", {"average_frames": 20 * 32 - 1})])
+def test_options_that_few_workers_do_not_allow_have_a_footprint(name, options):
+    assert copies_of(name, 6, 6, **options) > 0.0
+
+
+def test_a_footprint_of_blocks_is_that_of_periods():
+    """What rounding has lost before is there from the second block on."""
+    options = {"exchange_dtype": "bf16"}
+    assert copies_of("ma", 4, 8, **options, average_period=0) == pytest.approx(copies_of("ma", 4, 8, **options), rel=0.01)
 
 
 @pytest.mark.parametrize("error", [

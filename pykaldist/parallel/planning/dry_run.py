@@ -51,11 +51,12 @@ SHAPE = 1024, 8  # of the model's matrix
 
 @dataclass
 class NoData:
-    """A sampler without data: its minibatches are ranges of frame numbers. All `splits` are alike."""
+    """A sampler without data: its minibatches are ranges of frame numbers. All `splits` are alike, of equal `blocks`."""
 
     minibatch_size: int
     minibatches: int
     splits: int = 1
+    blocks: int = 1
     seed: int = 0
 
     @property
@@ -67,7 +68,7 @@ class NoData:
             start = (yield range(self.minibatch_size)) or start + 1
 
     def block_ends(self, epoch: int) -> list[int]:
-        return [self.minibatches]
+        return [self.minibatches * (block + 1) // self.blocks for block in range(self.blocks)]
 
     @property
     def partition(self) -> NoData:
@@ -116,9 +117,9 @@ class NoSteps:
 
 
 def tiny_workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
-                 parameters: int = 0, one_model: bool = False) -> list[Worker]:
+                 parameters: int = 0, one_model: bool = False, blocks: int = 1) -> list[Worker]:
     """Workers without data. Their models stand for some with so many parameters; with `one_model` all of them have the same, of zeros."""
-    data = cast(Sampler, NoData(minibatch_size, minibatches, ngpu))
+    data = cast(Sampler, NoData(minibatch_size, minibatches, ngpu, blocks))
     steps = [NoSteps(shapes, device, parameters) for _ in range(1 if one_model else ngpu)]
     workers = [Worker(cast(Optimizer, steps[k % len(steps)]), data) for k in range(ngpu)]
     for worker in workers:

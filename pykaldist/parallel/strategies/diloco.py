@@ -195,7 +195,7 @@ class Diloco(Strategy):
         if bits == 32:
             return await fabric.mean(sent[0], weight), 0.0
         parts = torch.empty_like(self.outer[fragment]).tensor_split(fabric.size)
-        weights = torch.cat(await fabric.gather(self.outer[fragment].new_tensor([weight]))).clamp_min_(1e-6)
+        weights = torch.cat(await fabric.gather(self.outer[fragment].new_full((1,), weight))).clamp_min_(1e-6)
         mean = torch.zeros_like(parts[fabric.rank]) + self.lost_means[fragment]
         for share, message in zip(weights / weights.sum(), await fabric.scatter(sent), strict=True):
             mean += share * decode(message, mean, bits)
