@@ -143,7 +143,7 @@ def backward_by_torch(a: Tensor, carry: Tensor, cells: Tensor, tanh: Tensor, d_o
     if before is not None:
         torch.mul(d_c[:linked], before if kept is None else before * kept, out=product[:linked])
         _sigmoid_backward(product[:linked], f[:linked], grad_input=f[:linked])
-    f[linked:] = 0.0
+    f[linked:].zero_()
     torch.mul(d_c, g, out=product)
     _tanh_backward(d_c.mul_(i), g, grad_input=g)
     _sigmoid_backward(product, i, grad_input=i)

@@ -218,10 +218,10 @@ class Direction:
             if previous is None and self._started is not None:
                 linked, r = rows.stop - rows.start, self._started[0]
             if r is None:
-                into[rows] = 0.0
+                into[rows].zero_()
                 continue
             into[rows][:linked] = r if own is None else (r * own).to(y.dtype)
-            into[rows][linked:] = 0.0
+            into[rows][linked:].zero_()
 
     def gradients(self, x: Tensor, dy: Tensor, dx: Tensor | None, add: bool, grads: list[Tensor], beta: float, rule: GradientRule,
                   memory: Tensor, factors: Tensor) -> None:

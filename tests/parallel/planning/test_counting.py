@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from counted_steps import DIM, NETWORKS, ROWS, CountedStep
 from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 
-from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
-from pykaldist.frames.sequences import SequenceOptions
-from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.dnn import DnnOptions
-from pykaldist.nnet.kinds import default_splice, init_nnet, make_nnet
+from pykaldist.nnet.kinds import make_nnet
 from pykaldist.nnet.learner import Supervised
-from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.ngsgd import RARE_PERIOD
@@ -26,12 +23,6 @@ from pykaldist.parallel.planning import counting
 from pykaldist.parallel.planning.counting import Kernel, KernelCounter, count_step, kernels_of, num_bytes, step_kernels
 
 PDFS = 12
-NETWORKS: dict[str, Any] = {
-    "dnn": DnnOptions(hid_layers=3, hid_dim=16),
-    "cnn": CnnOptions(conv="3x3x4/2,2x2x6", hid_layers=1, hid_dim=16),
-    "lstm": LstmOptions(hid_layers=2, hid_dim=8, projection_dim=4, peepholes=True, num_streams=3, chunk="5"),
-    "blstm": BlstmOptions(hid_layers=2, hid_dim=8, num_streams=2, chunk="2-6+2"),
-}
 in_place: Any = functools.partial(addmm_flop)
 in_place._get_raw = True  # it takes tensors, and not their shapes
 FORMULAS = {torch.ops.aten.addmm_: in_place}  # PyTorch's counter leaves products in place out
@@ -84,27 +75,12 @@ def test_flops_are_those_of_torchs_counter_and_profiler(optimizer):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_flops_of_a_step_are_those_of_torchs_counter_on_a_cpu(network):
     """Forwards and backwards, of real steps with SGD, the second of which takes over the states of the first."""
-    options, rows, sequences = NETWORKS[network], 10, None
-    if isinstance(options, SequenceOptions):
-        chunk, streams = options.parts(), options.num_streams
-        rows = streams * (chunk.left + chunk.size + chunk.right)
-        continues = options.sequences == "streams"
-        sequences = Sequences([streams] * (rows // streams), streams * chunk.size, continues=continues,
-                              leaves=rows // streams - 1 if continues else -1)
-    generator, splice = torch.Generator().manual_seed(0), default_splice(options)
-    model = make_nnet(options, 8 * len(splice), 16, len(splice), "cpu")
-    init_nnet(model, options, generator)
-    learner = Supervised(model, CrossEntropy())
-    learner.reserve(rows)
-    optimizer = make_optimizer("sgd", learner, FRAME_OPTIMIZERS["sgd"][0]())
-    inputs, targets = torch.randn(rows, model.input_dim, generator=generator), torch.randint(16, (rows,), generator=generator)
-    minibatch = Minibatch(inputs, targets, 0, False, sequences=sequences)
-    for index in range(2):
-        if sequences is not None:
-            sequences.place = 0, 0, index
+    step = CountedStep.make(network, "sgd", "cpu")
+    for _ in range(2):
         with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=FORMULAS) as torchs:
-            optimizer.local_step(minibatch, 0.01, torch.zeros(3, dtype=torch.float64))
-    assert count_step(options, "sgd", minibatch_size=rows, feat_dim=8, num_pdfs=16).flops == torchs.get_total_flops() > 0
+            step.step()
+    counted = count_step(NETWORKS[network], "sgd", minibatch_size=ROWS, feat_dim=DIM, num_pdfs=step.optimizer.model.output_dim)
+    assert counted.flops == torchs.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
