@@ -131,7 +131,10 @@ def _sums(given: Tensor, found: Tensor, shape: Shape, accuracies: bool) -> None:
 
 
 class LevelGraphs:
-    """The memory of the sums over lattices by their shape, and on a GPU their CUDA graphs, which an objective keeps between minibatches."""
+    """The memory of the sums over lattices by their shape, and on a GPU their CUDA graphs, which an objective keeps between minibatches.
+
+    It keeps that of as many shapes as graphs are recorded; others have theirs for one minibatch, and run as they are.
+    """
 
     def __init__(self) -> None:
         self._memory: dict[tuple[torch.device, Shape, bool], tuple[Tensor, Tensor]] = {}
@@ -143,15 +146,17 @@ class LevelGraphs:
     def memory(self, shape: Shape, accuracies: bool, device: torch.device) -> tuple[Tensor, Tensor]:
         """(what is given, what is found) for lattices of a shape; gains and accuracies stay 0 without accuracies."""
         key = device, shape, accuracies
-        if key not in self._memory:
-            self._memory[key] = (torch.empty(sum(shape.sizes), dtype=torch.int64, device=device),
-                                 torch.zeros(2 * (shape.arcs + shape.width), dtype=torch.float64, device=device))
-        return self._memory[key]
+        if key in self._memory:
+            return self._memory[key]
+        made = (torch.empty(sum(shape.sizes), dtype=torch.int64, device=device),
+                torch.zeros(2 * (shape.arcs + shape.width), dtype=torch.float64, device=device))
+        if len(self._memory) < CudaGraphs.LIMIT:
+            self._memory[key] = made
+        return made
 
-    def sums(self, shape: Shape, accuracies: bool, device: torch.device) -> None:
+    def sums(self, given: Tensor, found: Tensor, shape: Shape, accuracies: bool) -> None:
         """Find what the memory of a shape has been given."""
-        given, found = self.memory(shape, accuracies, device)
-        if given.is_cuda:
+        if given.is_cuda and any(kept is given for kept, _ in self._memory.values()):
             self._graphs.run((given.data_ptr(),), lambda: _sums(given, found, shape, accuracies))
         else:
             _sums(given, found, shape, accuracies)
@@ -173,7 +178,7 @@ class LevelledLattices:
         given.copy_(sendable(torch.from_numpy(values), self._device), non_blocking=True)
         cost = given.split(shape.sizes)[6].view(torch.float64)
         cost.index_add_(0, self._owner, scores[self._entry], alpha=-scale)
-        self._graphs.sums(shape, accuracy is not None, self._device)
+        self._graphs.sums(given, found, shape, accuracy is not None)
         arcs, count = len(self._lattices.source), len(self._lattices)
         posterior, gain, loglike, expected = found.split([shape.arcs, shape.arcs, shape.width, shape.width])
         return posterior[:arcs], gain[:arcs], loglike[:count], expected[:count]

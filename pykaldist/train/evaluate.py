@@ -14,7 +14,7 @@ from pykaldist.parallel.fabric.processes import Processes, SingleProcess
 
 # Minibatches whose totals are one tensor. A small tensor of each would lie between what minibatches take and give back, and keep the
 # allocator from giving their memory to anyone: 24 KB a minibatch.
-ROWS = 1024
+ROWS = 256
 
 
 def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = None,

@@ -28,6 +28,7 @@ from pykaldist.optim.optimizer import Optimizer
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.planning.counting import KernelCounter
 from pykaldist.parallel.planning.footprint import LiveBytes, model_copies
+from pykaldist.train.evaluate import ROWS
 from pykaldist.train.trainer import Trainer
 
 META = torch.device("meta")
@@ -147,7 +148,8 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], other
     """Forecast what a run takes whose trainers were made on `meta`, the first of them for the job's workers.
 
     To what they hold it adds the copies of the model that the strategies and exchanges of this process make, the order of the frames of an
-    epoch, and what a step takes: `step` bytes, or `two_layers`. `making`: the bytes that the trainers took at most while they were made.
+    epoch, the totals of cross-validation, and what a step takes: `step` bytes, or `two_layers`. `making`: the bytes that the trainers took
+    at most while they were made.
     """
     ledger = count(trainers, shared, others)
     workers, host, strategy = trainers[0].workers, trainers[0].host, trainers[0].strategies[0]
@@ -159,6 +161,7 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], other
     ledger.entries[FRAMES] += shared["train"].group_bytes()
     ledger.entries["order of frames"] = order * torch.long.itemsize
     ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
+    ledger.entries["totals of held-out frames"] = ROWS * workers[0].learner.num_totals * torch.double.itemsize
     ledger.entries["a step"] = two_layers(trainers) if step is None else step
     ledger.entries["more at the start"] = max(0, making - ledger.total)
     return ledger
