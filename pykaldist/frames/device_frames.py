@@ -18,7 +18,7 @@ from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.scratch import PagesRead, prefetch, release
 
-CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
+CHUNK_BYTES = 1 << 22  # of a store that are copied at a time: a page of a file that is read brings those around it, up to 2 MB
 READ_TOGETHER = 1 << 15  # bytes of a run of frames that are worth a request of their own
 ALIGNED = 16  # bytes to a multiple of which arrays are padded that are sent together
 PIECE = 64  # minibatches of a piece of frames that nobody said were needed
@@ -102,13 +102,16 @@ class DeviceFrames:
         return rows if self._device.type == "cpu" else to_device(rows.long(), self._device)
 
     def _put(self, array: np.ndarray) -> Tensor:
-        """The rows of an array of the store on the device. They go there a piece at a time, so that the host has no second copy."""
+        """The rows of an array of the store on the device. They go there a piece at a time, so that the host has no second copy.
+
+        Nor does memory keep what was read of a mapped store.
+        """
         rows = len(self._runs)
         placed = torch.from_numpy(array[:0]).new_empty((rows, *array.shape[1:]), device=self._device)
         if placed.is_meta:
             return placed
-        step = rows if self._device.type == "cpu" else max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:]))))
-        for first in range(0, rows, max(step, 1)):
+        step = max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:]))))
+        for first in range(0, rows, step):
             piece = placed[first : first + step]
             host = piece if self._device.type == "cpu" else torch.empty_like(piece, device="cpu")
             target, slices = host.numpy(), list(self._runs.of_rows(first, first + len(piece)).slices(self._store.runs))

@@ -7,6 +7,8 @@ import pytest
 import torch
 from resident import resident
 
+from pykaldist.frames import device_frames
+from pykaldist.frames.device_frames import DeviceFrames
 from pykaldist.frames.even_chunks import EvenChunkSampler
 from pykaldist.frames.items import Items, ItemsWriter
 from pykaldist.frames.sampler import Partition, Sampler
@@ -47,6 +49,22 @@ def test_held_out_frames(make_store):
     assert max(seen) < 0.5 * store.feats.nbytes
     assert sum(len(minibatch) for minibatch in sampler.epoch(0)) == len(store)
     assert resident([store.path / "feats.bin"]) >= store.feats.nbytes
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_copied_frames(make_store, monkeypatch, limited):
+    """A store is copied a piece at a time, and each is let go of."""
+    store, seen = make_store([2000] * 20, dim=100), []  # 16 MB
+    monkeypatch.setattr(device_frames, "CHUNK_BYTES", 1 << 20 if limited else 1 << 40)
+
+    def noted(array):
+        seen.append(resident([store.path / "feats.bin"]))
+        release(array)
+
+    release = device_frames.release
+    monkeypatch.setattr(device_frames, "release", noted)
+    assert (DeviceFrames(store, CPU, copied=True).feats.numpy() == store.feats).all()
+    assert (max(seen) < 0.5 * store.feats.nbytes) == limited
 
 
 @pytest.mark.parametrize("limited", [True, False])
