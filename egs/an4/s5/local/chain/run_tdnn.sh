@@ -14,9 +14,8 @@ Options:
   --cmvn-opts <options>    # of the network's features (without i-vectors "--norm-means=true --norm-vars=false"; with them none, as Vosk needs)
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
   --ngpu <n>, --strategy <name>   # workers in training (1), and what they exchange (ma)
-  --seed <n>, --num-leaves <n>    # seed of the weights and the order of chunks (0), leaves of the tree exp/chain/tree*_<n> (250)
-  --dim <n>, --bottleneck-dim <n>   # units of a TDNN-F layer (256), and between its two matrices (64)
-  --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 5)
+  --num-leaves <n>, --dim <n>, --bottleneck-dim <n>   # leaves of the tree exp/chain/tree*_<n> (250), units of a TDNN-F layer (256), of its bottleneck (64)
+  --num-epochs <n>, --seed <n>    # epochs, each three times over the data, with other frame shifts (12; of three speeds 5); seed of weights and order (0)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes); --nj <n>, --cmd <command>
 EOF
