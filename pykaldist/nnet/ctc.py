@@ -144,7 +144,7 @@ class Ctc(Objective):
         return Utterances(given, places, functools.partial(TensorPaths, given, table), kind)
 
     def _count_later(self, best: Tensor, offsets: np.ndarray, lengths: list[int], labels: list[list[int]], totals: Tensor) -> None:
-        """Have the wrong labels counted of the outputs that are the likeliest of each row; other arguments as of `BestPath`."""
+        """Keep the likeliest output of each row, whose wrong labels are counted when the host has it; other arguments as of `BestPath`."""
         arrived = None
         if best.is_cuda:
             best = torch.empty_like(best, device="cpu", pin_memory=True).copy_(best, non_blocking=True)
@@ -156,7 +156,7 @@ class Ctc(Objective):
             self.under_way.popleft().count()
 
     def _table(self, values: np.ndarray, device: torch.device) -> Tensor:
-        """A table of states on a device, where the one before of its shape was."""
+        """A table of states on a device, in the memory of the last one of its shape."""
         table, key = torch.from_numpy(values), (device, *values.shape)
         if key not in self._tables:
             self._tables[key] = torch.empty_like(table, device=device)

@@ -30,7 +30,7 @@ class Parts:
 
 
 def in_turn(work: Callable[[], None], parts: Parts | None) -> None:
-    """Do work as it is, in parts where there are any."""
+    """Do work without recording it, once for each part where there are any."""
     for number in range(1 if parts is None else len(parts.slices)):
         work()
         if parts is not None:

@@ -72,7 +72,7 @@ class Shape:
 
 
 def _given(lattices: Lattices, graph: np.ndarray, accuracy: np.ndarray | None) -> tuple[Shape, np.ndarray]:
-    """What the sums over lattices are made from, but for scores: its shape, and int64 numbers, one part behind the other.
+    """Padded levels of lattices: their shape, and what they hold but for acoustic scores, as int64 numbers, one part behind the other.
 
     Of each place of each level, the states that its arc leads to and comes from on this way, and the arc's number. Of each arc, its source
     forwards, its target backwards, its lattice's start backwards, its cost and its accuracy, these as float64. Of each lattice, its start
@@ -155,7 +155,7 @@ class LevelGraphs:
         return made
 
     def sums(self, given: Tensor, found: Tensor, shape: Shape, accuracies: bool) -> None:
-        """Find what the memory of a shape has been given."""
+        """Compute the sums over lattices from what `given` holds, and put them into `found`; both are of `memory`."""
         if given.is_cuda and any(kept is given for kept, _ in self._memory.values()):
             self._graphs.run((given.data_ptr(),), lambda: _sums(given, found, shape, accuracies))
         else:

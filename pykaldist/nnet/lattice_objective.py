@@ -251,7 +251,7 @@ class LatticeObjective(Objective):
         raise NotImplementedError  # each objective's own
 
     def loss(self, ref_scores: Tensor, loglike: Tensor, accuracy: Tensor) -> Tensor:
-        """The other part, minus the value.
+        """The part of the loss that depends on the outputs: minus the value.
 
         It is made of the scores of the reference in each frame, and of the log-likelihood and the expected accuracy of each lattice.
         """

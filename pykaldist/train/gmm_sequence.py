@@ -122,8 +122,8 @@ def _opened(path: str) -> LatticeStore:
 
 
 @dataclass
-class LatticeObjective:
-    """What weighs the frames of utterances: the lattices in a store, a model's transition-ids, a criterion and an acoustic scale."""
+class LatticeCriterion:
+    """A criterion on the lattices of a store, which gives frames their weights; a job gets it whole, with the path of the store."""
 
     store: str
     model: TransitionModel
@@ -132,7 +132,7 @@ class LatticeObjective:
 
     @property
     def opened(self) -> LatticeStore:
-        """The store, which a process opens once."""
+        """The store of lattices; a process opens it once."""
         return _opened(self.store)
 
     @functools.cached_property
@@ -253,7 +253,7 @@ class Objectives:
                             "lattices with one model (steps/align_fmllr.sh, steps/make_denlats.sh).")
         _opened.cache_clear()  # lattices that were there under this name before may have been packed anew
         self.corpus, self.model, self.engine, self.criterion, self.acwt = corpus, model, engine, criterion, acwt
-        self.lattices = LatticeObjective(str(store.path), model, criterion, acwt)
+        self.lattices = LatticeCriterion(str(store.path), model, criterion, acwt)
         places = [place for place, _ in self.lattices.numbers(corpus)]
         known = np.zeros(len(corpus), bool)
         known[places] = True
@@ -267,7 +267,7 @@ class Objectives:
         return Progress(f"{self.criterion.name} of lattices", self.num_utts, "utt")
 
     def passes(self, score: Scorer, total: Objective, *arrays: np.ndarray) -> Iterator[Weights]:
-        """Go over all lattices in this process, as `LatticeObjective.passes`."""
+        """Go over all lattices in this process, as `LatticeCriterion.passes`."""
         with self.progress() as bar:
             yield from self.lattices.passes(self.corpus, self.engine, score, total, bar, *arrays)
 
@@ -298,7 +298,7 @@ class Objectives:
 
 
 @block_task()
-def _statistics(part: Corpus, engine: Engine, gmm: AmDiagGmm, lattices: LatticeObjective, bar: Progress | None = None) -> Statistics:
+def _statistics(part: Corpus, engine: Engine, gmm: AmDiagGmm, lattices: LatticeCriterion, bar: Progress | None = None) -> Statistics:
     found = Statistics(gmm.new_stats(), gmm.new_stats(), Objective())
     for weights in lattices.passes(part, engine, engine.scorer(gmm, part.feats), found.total, bar):
         for sums, sign in ((found.num, 1), (found.den, -1)):
@@ -314,7 +314,7 @@ def _transform(part: Corpus, engine: Engine, result: np.ndarray, fmpe: Fmpe) -> 
 
 @block_task()
 def _derivative(part: Corpus, engine: Engine, tids: np.ndarray, feats: np.ndarray, gmm: AmDiagGmm, fmpe: Fmpe, target: np.ndarray | None,
-                lattices: LatticeObjective, bar: Progress | None = None) -> Derivative:
+                lattices: LatticeCriterion, bar: Progress | None = None) -> Derivative:
     found = Derivative(np.zeros(fmpe.projection.shape), np.zeros(fmpe.projection.shape), Objective())
     offsets, model = part.offsets, lattices.model
     for weights in lattices.passes(part, engine, engine.scorer(gmm, feats), found.total, bar):
@@ -330,7 +330,7 @@ def _derivative(part: Corpus, engine: Engine, tids: np.ndarray, feats: np.ndarra
     return found
 
 
-CLASSES.extend((Accuracy, Derivative, Fmpe, LatticeObjective, Mmi, Objective, Phones, Statistics))  # what goes to jobs and from them
+CLASSES.extend((Accuracy, Derivative, Fmpe, LatticeCriterion, Mmi, Objective, Phones, Statistics))  # what goes to jobs and from them
 
 
 def model_iteration(objectives: Objectives, gmm: AmDiagGmm, feats: np.ndarray, options: EbwOptions) -> tuple[AmDiagGmm, str]:
