@@ -1,9 +1,9 @@
-# Sourced by the scripts of GMM training and alignment. `gmm_job_usage [<default of nj>]` prints the options of their jobs,
+# Sourced by the scripts of GMM training and alignment. `gmm_job_usage [<what nj is>]` prints the options of their jobs,
 # `gmm_alignment_usage` those of their alignments. `gmm_jobs`, with $jobs, $cmd and $nj: sets stage_cmd, by which the stage runs, and adds to
 # $options how it is to run its jobs. On a cluster the stage itself, which only adds up, runs where the script does.
 gmm_job_usage() {
   cat <<EOF
-  --nj <n>                  # jobs, and files of alignments, no more than utterances (${1:-4})
+  --nj <n>                  # ${1:-jobs, and files of alignments, no more than utterances (4)}
   --cmd <command>           # how to run the jobs (run.pl)
   --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
   --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs

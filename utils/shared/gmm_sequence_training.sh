@@ -37,7 +37,7 @@ $(own_usage)
 and
   --add-reference true|false   # to each lattice that has no path with its words, at the cost of <denlats-dir>/dengraph (false)
 EOF
-  gmm_job_usage "as many as <alignment-dir> has files of alignments"
+  gmm_job_usage "jobs, no more than utterances (as many as <alignment-dir> has files of alignments)"
 }
 
 for option in "${own[@]}"; do
