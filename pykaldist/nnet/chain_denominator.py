@@ -27,8 +27,6 @@ they compute, so that a GPU records them as a CUDA graph for each number of fram
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,6 +36,7 @@ from pykaldist.frames.device_frames import to_device
 from pykaldist.hmm.chain.den_graph import initial_probs
 from pykaldist.io.fst import Fst
 from pykaldist.kernels import kernel
+from pykaldist.nnet.cuda_graphs import ObjectiveGraphs
 
 LIMIT = 30.0  # outputs are held within it on both sides
 
@@ -139,7 +138,7 @@ class Denominator:
         """
         x = outputs.float().clamp(-LIMIT, LIMIT).exp_().view(-1, num_sequences, self.num_pdfs).transpose(1, 2).contiguous()
         loglike, posterior = self._run(x)
-        return loglike, posterior.transpose(1, 2).reshape(outputs.shape)
+        return loglike, posterior.transpose(1, 2).clone(memory_format=torch.contiguous_format).view(outputs.shape)
 
     def _run(self, x: Tensor) -> tuple[Tensor, Tensor]:
         order = np.argsort(self.target, kind="stable")
@@ -154,11 +153,8 @@ class Denominator:
 class TensorDenominator(Denominator):
     """The denominator graph in tensors, for a GPU: all arcs of a frame at once, frame after frame, because each needs the one before.
 
-    On a GPU a minibatch whose shape comes the third time is recorded, and replayed from then on.
+    On a GPU the sums of a minibatch are recorded, by its shape (`ObjectiveGraphs`).
     """
-
-    WARM_UP = 2
-    SHAPES = 8  # recorded; minibatches of others run as they are
 
     def __init__(self, den: Fst, num_pdfs: int, leaky_hmm_coefficient: float, device: torch.device) -> None:
         super().__init__(den, num_pdfs, leaky_hmm_coefficient)
@@ -166,31 +162,22 @@ class TensorDenominator(Denominator):
             to_device(torch.from_numpy(states.astype(np.int64)), device) for states in (self.source, self.target, self.pdf))
         self._w, self._begin, self._jump = (
             to_device(torch.from_numpy(values), device).unsqueeze(1) for values in (self.prob, self.initial, self.leak))
-        self._seen: Counter[torch.Size] = Counter()
-        self._recorded: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, tuple[Tensor, Tensor]]] = {}
+        self._graphs = ObjectiveGraphs()
 
     def _run(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not x.is_cuda:
-            return self._sums(x)
-        if x.shape not in self._recorded:
-            self._seen[x.shape] += 1
-            if self._seen[x.shape] <= self.WARM_UP or len(self._recorded) >= self.SHAPES:
-                return self._sums(x)
-            graph, given = torch.cuda.CUDAGraph(), torch.empty_like(x)
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                found = self._sums(given)
-            self._recorded[x.shape] = graph, given, found
-        graph, given, (loglike, posterior) = self._recorded[x.shape]
+        memory = self._graphs.memory(x.shape, lambda: self.memory(*x.shape))
+        given, loglike, posterior = memory
         given.copy_(x)
-        graph.replay()
-        return loglike.clone(), posterior.clone()
+        self._graphs.run(memory, lambda: self.sums(given, loglike, posterior), len(x))
+        return loglike.clone(), posterior
 
-    def rehearse(self, frames: int, sequences: int) -> object:
-        """Allocate what a recorded graph keeps in memory for a minibatch of this shape, for a forecast of memory."""
-        given = self._w.new_empty(frames, self.num_pdfs, sequences)
-        return given, self._sums(given)
+    def memory(self, frames: int, pdfs: int, sequences: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What `sums` takes and what it fills, for a minibatch of this shape."""
+        given = self._w.new_empty(frames, pdfs, sequences)
+        return given, given.new_empty(sequences, dtype=torch.float64), torch.empty_like(given)
 
-    def _sums(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, x: Tensor, loglike: Tensor, posterior: Tensor) -> None:
+        """Fill (the log-probability of each sequence, the posteriors) from the exponentials of outputs."""
         frames, _, sequences = x.shape
         alpha = x.new_zeros(frames + 1, len(self.initial), sequences)
         total = x.new_empty(frames + 1, sequences)
@@ -202,15 +189,14 @@ class TensorDenominator(Denominator):
             total[t] = alpha[t].sum(0)
             alpha[t].addcmul_(self._jump, total[t])
         last = alpha[frames].sum(0)
-        loglike = last.double().log() + total[:frames].double().log().sum(0)
-        posterior = torch.zeros_like(x)
+        torch.add(last.double().log(), total[:frames].double().log().sum(0), out=loglike)
+        posterior.zero_()
         beta = last.reciprocal().expand(len(self.initial), -1)
         for t in range(frames - 1, -1, -1):
             beta = beta + (self._jump * beta).sum(0)
             ways = beta[self._to].mul_(self._w).mul_(x[t][self._label]).div_(total[t])
             beta = torch.zeros_like(alpha[t]).index_add_(0, self._from, ways)
             posterior[t].index_add_(0, self._label, ways.mul_(alpha[t][self._from]))
-        return loglike, posterior
 
 
 def denominator_on(den: Fst, num_pdfs: int, leaky_hmm_coefficient: float, device: torch.device) -> Denominator:

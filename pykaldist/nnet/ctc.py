@@ -17,7 +17,6 @@ import functools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.ctc_forward_backward import BLANK, Paths, TensorPaths, state_table
-from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.objective import Objective, ObjectiveOptions
 
 DELAY = 4  # minibatches whose best paths may be on their way from a GPU
@@ -77,11 +75,15 @@ def by_step(outputs: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor | Non
 
 @dataclass
 class Utterances:
-    """The utterances of a minibatch, of which `paths` makes the sums: their outputs and places as of `by_step`, and what kind they are."""
+    """The utterances of a minibatch, of which `paths` makes the sums: their outputs and places as of `by_step`.
+
+    `memory`: the table of states and the loss, on a GPU; on the CPU the loss alone. `kind`: what sums depend on beside these.
+    """
 
     outputs: Tensor
     places: Tensor | None
     paths: Callable[[], Paths | TensorPaths]
+    memory: tuple[Tensor, ...]
     kind: tuple[int, ...]
 
 
@@ -100,32 +102,34 @@ class Ctc(Objective):
     def __init__(self, options: ObjectiveOptions | None = None) -> None:
         super().__init__(options)
         self.under_way: deque[BestPath] = deque()
-        self._tables: dict[tuple[Any, ...], Tensor] = {}  # of states, by device and shape: where recorded sums look for one
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
         utts = self._utterances(outputs, minibatch, totals)
-
-        def work() -> None:
-            paths = utts.paths()
-            totals[0] += paths.loss
-            utts.outputs.copy_(paths.derivative())
-
-        if outputs.is_cuda and utts.places is None:
-            self._graphs.run((*utts.kind, totals.data_ptr()), work, steps=len(utts.outputs))
-        else:
-            work()
+        self._add_loss(utts, totals, derivative=True)
         return outputs if utts.places is None else outputs.copy_(utts.outputs.flatten(0, 1).index_select(0, utts.places))
 
     def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
-        totals[0] += self._utterances(outputs, minibatch, totals).paths().loss
+        self._add_loss(self._utterances(outputs, minibatch, totals), totals, derivative=False)
+
+    def _add_loss(self, utts: Utterances, totals: Tensor, derivative: bool) -> None:
+        """Add the loss of utterances to the totals, and with `derivative` put that in the place of their outputs."""
+        loss = utts.memory[-1]
+
+        def work() -> None:
+            paths = utts.paths()
+            loss.copy_(paths.loss)
+            if derivative:
+                utts.outputs.copy_(paths.derivative())
+
+        if utts.places is None:
+            self.graphs.run(utts.memory, work, len(utts.outputs), (*utts.kind, derivative))
+        else:
+            work()
+        totals[0] += loss
 
     def settle(self) -> None:
         while self.under_way:
             self.under_way.popleft().count()
-
-    @functools.cached_property
-    def _graphs(self) -> CudaGraphs:
-        return CudaGraphs("objectives")
 
     def _utterances(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Utterances:
         """The utterances of a minibatch. Their frames and labels are added to the totals, and their wrong labels will be."""
@@ -138,10 +142,14 @@ class Ctc(Objective):
         totals[3] += len(labels)
         given, places = by_step(outputs, sequences)
         if given.is_cpu:
-            return Utterances(given, places, functools.partial(Paths, given, lengths, labels, label_lengths), ())
-        table = self._table(state_table(lengths, labels.numpy(), label_lengths.numpy(), given.shape[1]), given.device)
-        kind = (given.data_ptr(), *given.shape, *given.stride(), table.data_ptr())
-        return Utterances(given, places, functools.partial(TensorPaths, given, table), kind)
+            loss = torch.zeros((), dtype=torch.float64)
+            return Utterances(given, places, functools.partial(Paths, given, lengths, labels, label_lengths), (loss,), ())
+        values = torch.from_numpy(state_table(lengths, labels.numpy(), label_lengths.numpy(), given.shape[1]))
+        memory = self.graphs.memory((given.device, *values.shape), lambda: (
+            torch.empty_like(values, device=given.device), torch.zeros((), dtype=torch.float64, device=given.device)))
+        memory[0].copy_(sendable(values, given.device), non_blocking=True)
+        kind = (given.data_ptr(), *given.shape, *given.stride())
+        return Utterances(given, places, functools.partial(TensorPaths, given, memory[0]), memory, kind)
 
     def _count_later(self, best: Tensor, offsets: np.ndarray, lengths: list[int], labels: list[list[int]], totals: Tensor) -> None:
         """Keep the likeliest output of each row, whose wrong labels are counted when the host has it; other arguments as of `BestPath`."""
@@ -154,13 +162,6 @@ class Ctc(Objective):
             self.under_way.append(BestPath(best, arrived, offsets, lengths, labels, totals))
         while self.under_way and (arrived is None or len(self.under_way) > DELAY):
             self.under_way.popleft().count()
-
-    def _table(self, values: np.ndarray, device: torch.device) -> Tensor:
-        """A table of states on a device, in the memory of the last one of its shape."""
-        table, key = torch.from_numpy(values), (device, *values.shape)
-        if key not in self._tables:
-            self._tables[key] = torch.empty_like(table, device=device)
-        return self._tables[key].copy_(sendable(table, device), non_blocking=True)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         loss, frames, wrong, labels = totals

@@ -4,18 +4,22 @@ The launching of a hundred small kernels costs more than what a small network co
 time that its kind comes, and replayed from then on. All that differs between two works of one kind lies in tensors that stay in place.
 
 A graph's own memory is in a pool, which graphs share where nothing that one leaves there is read after another one has been replayed. A
-step that is recorded in parts leaves activations between them, though. What is recorded between two parts has to have another pool.
+step that is recorded in parts leaves activations between them, though. What is recorded between two parts has to have another pool: that of
+objectives, `OBJECTIVES`, beside that of steps, `STEPS`.
 """
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
+from torch import Tensor
+
+STEPS, OBJECTIVES = "steps", "objectives"
 
 
 @dataclass
@@ -72,7 +76,7 @@ class CudaGraphs:
 
     WARM_UP = 2
     LIMIT = 24  # kinds recorded; others run as they are
-    STEPS = 1 << 15  # in time, in all graphs: each is four to seven kernels
+    MOST_STEPS = 1 << 15  # in time, in all graphs: each is four to seven kernels
 
     def __init__(self, pool: str) -> None:
         self._pool = SharedPool.current(pool)
@@ -87,10 +91,10 @@ class CudaGraphs:
         With `parts` each call of `work` makes the next one.
         """
         if kind in self._recorded:
-            in_turn(partial(_replay_next, iter(self._recorded[kind])), parts)
+            in_turn(functools.partial(_replay_next, iter(self._recorded[kind])), parts)
             return
         self._seen[kind] = self._seen.get(kind, 0) + 1
-        if self._seen[kind] <= self.WARM_UP or len(self._recorded) >= self.LIMIT or self._steps + steps > self.STEPS:
+        if self._seen[kind] <= self.WARM_UP or len(self._recorded) >= self.LIMIT or self._steps + steps > self.MOST_STEPS:
             in_turn(work, parts)
             return
         self._steps += steps
@@ -118,3 +122,33 @@ class CudaGraphs:
 def _replay_next(graphs: Iterator[torch.cuda.CUDAGraph]) -> None:
     """Replay the next graph."""
     next(graphs).replay()
+
+
+class ObjectiveGraphs:
+    """The memory that an objective computes from and to, by its kind, and on a GPU the CUDA graphs of it, kept between minibatches.
+
+    It keeps that of as many kinds as graphs are recorded. Others have theirs for one minibatch, and run as they are.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[Tensor, ...]] = {}
+
+    def memory(self, kind: Hashable, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """The tensors of a kind, on one device, in the place where they were the last time; `make` makes them."""
+        if kind in self._kept:
+            return self._kept[kind]
+        made = make()
+        if len(self._kept) < CudaGraphs.LIMIT:
+            self._kept[kind] = made
+        return made
+
+    def run(self, memory: tuple[Tensor, ...], work: Callable[[], None], steps: int = 0, kind: tuple[float, ...] = ()) -> None:
+        """Do work on tensors of `memory`. `steps`: in time; `kind`: what the work depends on beside these tensors."""
+        if memory[0].is_cuda and any(kept is memory for kept in self._kept.values()):
+            self._graphs.run((memory[0].data_ptr(), *kind), work, steps=steps)
+        else:
+            work()
+
+    @functools.cached_property
+    def _graphs(self) -> CudaGraphs:
+        return CudaGraphs(OBJECTIVES)

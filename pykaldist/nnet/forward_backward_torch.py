@@ -13,7 +13,6 @@ Padding leads from a state `ROOT`, whose log-sum is 0 and from which also a latt
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch import Tensor
 from pykaldist.frames.device_frames import sendable, together
 from pykaldist.frames.lattices import Lattices
 from pykaldist.kernels import kernel
-from pykaldist.nnet.cuda_graphs import CudaGraphs
+from pykaldist.nnet.cuda_graphs import ObjectiveGraphs
 from pykaldist.nnet.forward_backward import forward_backward
 
 ROOT = 0  # the state where paths begin on both ways
@@ -69,6 +68,11 @@ class Shape:
     def sizes(self) -> list[int]:
         """The sizes of the parts of what is given: three of levels, five of arcs, one of lattices."""
         return [2 * self.arcs] * 3 + [self.arcs] * 5 + [self.width]
+
+    def memory(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """(what is given, what is found) on a device; what is found is 0, and gains and accuracies stay so where they are not computed."""
+        return (torch.empty(sum(self.sizes), dtype=torch.int64, device=device),
+                torch.zeros(2 * (self.arcs + self.width), dtype=torch.float64, device=device))
 
 
 def _given(lattices: Lattices, graph: np.ndarray, accuracy: np.ndarray | None) -> tuple[Shape, np.ndarray]:
@@ -130,42 +134,10 @@ def _sums(given: Tensor, found: Tensor, shape: Shape, accuracies: bool) -> None:
         torch.index_select(mean, 0, starts, out=expected)
 
 
-class LevelGraphs:
-    """The memory of the sums over lattices by their shape, and on a GPU their CUDA graphs, which an objective keeps between minibatches.
-
-    It keeps that of as many shapes as graphs are recorded; others have theirs for one minibatch, and run as they are.
-    """
-
-    def __init__(self) -> None:
-        self._memory: dict[tuple[torch.device, Shape, bool], tuple[Tensor, Tensor]] = {}
-
-    @functools.cached_property
-    def _graphs(self) -> CudaGraphs:
-        return CudaGraphs("objectives")
-
-    def memory(self, shape: Shape, accuracies: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-        """(what is given, what is found) for lattices of a shape; gains and accuracies stay 0 without accuracies."""
-        key = device, shape, accuracies
-        if key in self._memory:
-            return self._memory[key]
-        made = (torch.empty(sum(shape.sizes), dtype=torch.int64, device=device),
-                torch.zeros(2 * (shape.arcs + shape.width), dtype=torch.float64, device=device))
-        if len(self._memory) < CudaGraphs.LIMIT:
-            self._memory[key] = made
-        return made
-
-    def sums(self, given: Tensor, found: Tensor, shape: Shape, accuracies: bool) -> None:
-        """Compute the sums over lattices from what `given` holds, and put them into `found`; both are of `memory`."""
-        if given.is_cuda and any(kept is given for kept, _ in self._memory.values()):
-            self._graphs.run((given.data_ptr(),), lambda: _sums(given, found, shape, accuracies))
-        else:
-            _sums(given, found, shape, accuracies)
-
-
 class LevelledLattices:
     """The lattices of a minibatch on a device; the interface is that of `CompiledLattices`."""
 
-    def __init__(self, lattices: Lattices, device: torch.device, graphs: LevelGraphs) -> None:
+    def __init__(self, lattices: Lattices, device: torch.device, graphs: ObjectiveGraphs) -> None:
         self._lattices, self._device, self._graphs = lattices, device, graphs
         owner = np.repeat(np.arange(len(lattices.source)), np.diff(lattices.string))
         self._owner, self._entry = together([owner, lattices.entry.astype(np.int64)], device)
@@ -174,11 +146,12 @@ class LevelledLattices:
                          scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `CompiledLattices.forward_backward`; the results are valid until the next call."""
         shape, values = _given(self._lattices, graph, accuracy)
-        given, found = self._graphs.memory(shape, accuracy is not None, self._device)
+        memory = self._graphs.memory((self._device, shape, accuracy is not None), lambda: shape.memory(self._device))
+        given, found = memory
         given.copy_(sendable(torch.from_numpy(values), self._device), non_blocking=True)
         cost = given.split(shape.sizes)[6].view(torch.float64)
         cost.index_add_(0, self._owner, scores[self._entry], alpha=-scale)
-        self._graphs.sums(given, found, shape, accuracy is not None)
+        self._graphs.run(memory, lambda: _sums(given, found, shape, accuracy is not None))
         arcs, count = len(self._lattices.source), len(self._lattices)
         posterior, gain, loglike, expected = found.split([shape.arcs, shape.arcs, shape.width, shape.width])
         return posterior[:arcs], gain[:arcs], loglike[:count], expected[:count]
@@ -211,6 +184,6 @@ class CompiledLattices:
         return torch.from_numpy(self._lattices.cell_sums(values.numpy()))
 
 
-def on_device(lattices: Lattices, device: torch.device, graphs: LevelGraphs) -> LevelledLattices | CompiledLattices:
+def on_device(lattices: Lattices, device: torch.device, graphs: ObjectiveGraphs) -> LevelledLattices | CompiledLattices:
     """The lattices of a minibatch in the form that suits a device."""
     return CompiledLattices(lattices) if device.type == "cpu" else LevelledLattices(lattices, device, graphs)

@@ -27,7 +27,6 @@ has forgotten what cross-entropy had learnt. Totals: summed loss, value, frames,
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +43,7 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.nnet.forward_backward import best_paths, nearest_paths
-from pykaldist.nnet.forward_backward_torch import LevelGraphs, on_device
+from pykaldist.nnet.forward_backward_torch import on_device
 from pykaldist.nnet.frame_accuracy import Phones
 from pykaldist.nnet.gemm import whole_rows
 from pykaldist.nnet.objective import CrossEntropy, Objective, ObjectiveOptions
@@ -211,7 +210,7 @@ class LatticeObjective(Objective):
         if not len(lattices):
             return outputs.zero_()
         given, outputs = outputs, whole_rows(outputs)[0]
-        options, engine = self.options, on_device(lattices, outputs.device, self._graphs)
+        options, engine = self.options, on_device(lattices, outputs.device, self.graphs)
         graph, accuracy = self.of_arcs(lattices, reference[lattices.frame])
         pdf = self.phones.tid2pdf[np.concatenate([lattices.transition_id, reference])]  # of cells, then of the reference
         frames = np.zeros(len(outputs), np.int64)
@@ -234,10 +233,6 @@ class LatticeObjective(Objective):
         if wide is not outputs:
             outputs.copy_(wide)
         return given
-
-    @functools.cached_property
-    def _graphs(self) -> LevelGraphs:
-        return LevelGraphs()
 
     def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """(graph cost, accuracy) of each arc, float64; `reference` is the transition-id of the reference in each cell's frame.

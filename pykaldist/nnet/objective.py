@@ -24,6 +24,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
+from pykaldist.nnet.cuda_graphs import ObjectiveGraphs
 from pykaldist.nnet.gemm import whole_rows
 
 MEAN_FRAMES = 1_000_000  # of which a mean target is made
@@ -53,6 +54,7 @@ class Objective(ABC):
 
     def __init__(self, options: ObjectiveOptions | None = None) -> None:
         self.options = options or self.options_class()
+        self.graphs = ObjectiveGraphs()  # of what is not recorded together with a step
 
     def prepare(self, train: FrameStore, dev: FrameStore) -> None:
         """Read what is needed beside the frame stores; raises UserError where it does not belong to them."""

@@ -92,6 +92,7 @@ class Nnet3(NaturalGradient):
 
     name = "nnet3"
     trains = Nnet3Network
+    records = False  # the host decides what a step is made of: its chunks' shape, which maps are constrained
     options: Nnet3Options
     model: Nnet3Network
 
@@ -106,7 +107,6 @@ class Nnet3(NaturalGradient):
             m: GradientState(m, model.params) if m.of_gradient else
             MapState(m, m.ranks, m.alphas, m.update_period, m.num_samples_history, model.params) for m in maps if m.ranks})
         self.steps = 0
-        self._graphs = None  # the host decides what a step is made of: its chunks' shape, which maps are constrained
         params = model.params
         self._own = {m: params[part][:m.output_dim * m.input_dim].view(m.output_dim, m.input_dim)
                      for m, part in zip(maps, model.map_slices(), strict=True)}

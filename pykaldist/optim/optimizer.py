@@ -43,7 +43,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
-from pykaldist.nnet.cuda_graphs import CudaGraphs, Parts, in_turn
+from pykaldist.nnet.cuda_graphs import STEPS, CudaGraphs, Parts, in_turn
 from pykaldist.nnet.factor import Factor, add_multiple, exponential, factor
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.learner import Learner, Supervised
@@ -91,7 +91,8 @@ class Optimizer:
     A subclass says what an update is in `_update(gradient, frames)`, which every path goes through but the fused step.
     `fused_step`: the update is params <- params - rate * gradient and nothing else, but for the options that this class knows of; so it
     may be made inside the matrix products, with `_rule`'s own gradient. Not inherited by a class that overrides a part of the update.
-    `trains`: the models that it is for. `share`: the part of the learning rate that its worker takes.
+    `trains`: the models that it is for. `share`: the part of the learning rate that its worker takes. `records`: its steps are of a few
+    kinds, which a GPU records.
 
     `parts`: slices of the parameters, one for each affine map, and for what lies between these. `around(part)` is entered while a step
     changes that part, where `goes_map_by_map`.
@@ -99,6 +100,7 @@ class Optimizer:
 
     options: Any  # OptimizerOptions or a class derived from them; Cd and Nnet3 have their own
     fused_step = False
+    records = True
     share = 1.0
     trains: ClassVar[type[FlatModel]] = Model
 
@@ -123,7 +125,7 @@ class Optimizer:
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
             and getattr(options, "l2_to_start", 0.0) == 0.0 and mapped == self.model.params.shape[-1]
-        self._graphs: CudaGraphs | None = CudaGraphs("steps") if self.model.device.type == "cuda" else None
+        self._graphs: CudaGraphs | None = CudaGraphs(STEPS) if self.records and self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
         self._weights = list(zip(self._weights_of(self.model.params), [m.learn_rate_coef for m in self.model.maps], strict=True))
         self.start: Tensor | None = None

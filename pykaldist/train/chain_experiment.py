@@ -25,9 +25,10 @@ from pykaldist.io import provenance
 from pykaldist.io.fst import Fst
 from pykaldist.nnet.chain_denominator import Denominator, TensorDenominator, denominator_on
 from pykaldist.nnet.chain_learner import ChainLearner, ChainTrainingOptions
+from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.options import option
-from pykaldist.train.memory import most_alive
+from pykaldist.train.memory import GRAPHS, most_alive
 from pykaldist.train.nnet3_experiment import Nnet3Choices, Nnet3Experiment, Nnet3StartOptions
 
 DEN, TRANSITIONS = "den.fst", "0.trans_mdl"
@@ -74,11 +75,14 @@ class ChainExperiment(Nnet3Experiment):
         return other
 
     def kept(self, samplers: Sequence[Sampler]) -> dict[str, int]:
-        """What the denominator's recorded graphs keep: each has its own memory for the sums over paths of all frames."""
+        """What the denominator computes from and to, for each shape, and the sums over paths, which its graphs keep."""
         shapes = {shape for sampler in samplers if isinstance(sampler, ChunkSampler) for shape in sampler.shapes()}
-        assert isinstance(self.denominator, TensorDenominator)
-        sizes = sorted(most_alive(partial(self.denominator.rehearse, *shape)) for shape in shapes)
-        return {"the denominator's graphs": sum(sizes[-TensorDenominator.SHAPES:])}
+        denominator, num_pdfs = self.denominator, self.transitions.num_pdfs
+        assert isinstance(denominator, TensorDenominator)
+        kept = [denominator.memory(frames, num_pdfs, sequences) for frames, sequences in shapes]
+        buffers = sorted(sum(tensor.nbytes for tensor in memory) for memory in kept)
+        return {"the denominator's minibatches": sum(buffers[-CudaGraphs.LIMIT:]),
+                GRAPHS: max(most_alive(partial(denominator.sums, *memory)) for memory in kept)}
 
     def open_data(self) -> None:
         self.chunks = {name: ChunkStore(self.store / f"{name}_chunks", part) for name, part in (("train", self.train), ("dev", self.dev))}

@@ -44,7 +44,7 @@ from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.history import write_history
-from pykaldist.train.memory import META, Ledger, forecast, settled
+from pykaldist.train.memory import META, Ledger, forecast, settled, step_bytes
 from pykaldist.train.start import check_transform
 from pykaldist.train.trainer import Trainer, TrainerOptions
 from pykaldist.train.verification import Verification
@@ -263,7 +263,8 @@ class DbnExperiment:
         ledgers = []
         for layer in sorted({1, o.hid_layers}):
             draft._share_frames(META)
-            ledgers.append(forecast([draft._trainer(layer, Dbn(transform, layers[: layer - 1]))], draft.shared))
+            trainer = draft._trainer(layer, Dbn(transform, layers[: layer - 1]))
+            ledgers.append(forecast([trainer], draft.shared, step_bytes(trainer)))
         return max(ledgers, key=lambda ledger: ledger.total)
 
     def _contract(self, layer: int, trainer: Trainer) -> str:

@@ -46,7 +46,7 @@ from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
-from pykaldist.train.memory import META, Ledger, forecast, rehearsed, settled, two_layers
+from pykaldist.train.memory import META, Ledger, forecast, settled, step_bytes
 from pykaldist.train.run import SERIAL, TrainingRun
 from pykaldist.train.stacking import by_itself, check
 from pykaldist.train.start import Start
@@ -238,8 +238,7 @@ class Experiment(TrainingRun):
             trainers.append(trainer(shallow, draft._network(shallow, transform), self.host))
         if c.job.serial_warmup and self.job.first:
             trainers.append(trainer(self.nnet, model, Host()))
-        step = None if trainers[0].stack else max(two_layers(trainers), *map(_step_bytes, trainers))
-        return forecast(trainers, draft.shared, before, step, made.peak)
+        return forecast(trainers, draft.shared, max(map(step_bytes, trainers)), before, made.peak)
 
     def _write(self, network: Network) -> None:
         """Write the trained network in all formats."""
@@ -366,13 +365,6 @@ class Experiment(TrainingRun):
                 *o.contract(),
                 *([("memory", memory)] if memory else [])]
         return table(rows)
-
-
-def _step_bytes(trainer: Trainer) -> int:
-    """The most that lives at once in a step of a trainer on `meta`, with the largest minibatch."""
-    worker = trainer.workers[0]
-    largest = worker.sampler.largest()
-    return rehearsed(worker.optimizer, lambda: largest)
 
 
 def whole_utterances(objective: str, options: Any, recurrent: SequenceOptions | None) -> SequenceOptions:

@@ -2,7 +2,9 @@
 
 The forecast makes the run's own objects on PyTorch's device `meta`, whose tensors have shapes and no memory, and adds up their storages,
 each once. Beside these stand the copies that a strategy makes, counted in a dry run, and the temporaries of a step: the most that lives at
-once in a step that is made on `meta`; of RBMs, and of other networks where that is more, room for two more of its widest layer.
+once in a step that is made on `meta`; of RBMs, and of other networks where that is more, room for two more of its widest layer. CUDA graphs
+have as much again to themselves: their memory goes to no step that runs as it is. So have those of an objective that is not recorded with
+the steps, and it keeps what it computes from and to for each kind of minibatch.
 
 On a GPU the forecast is compared with the memory that is free. Where the training frames do not fit beside the rest, they come in pieces.
 Where not even the rest fits, the run is refused before it begins.
@@ -22,6 +24,8 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.cuda_graphs import CudaGraphs, ObjectiveGraphs
+from pykaldist.nnet.learner import Supervised
 from pykaldist.optim.natural_gradient import FIRST_UPDATES, orthonormalise_in_place
 from pykaldist.optim.ngsgd import NaturalGradient
 from pykaldist.optim.optimizer import Optimizer
@@ -36,7 +40,7 @@ LIBRARIES = 0.05  # of the free memory, which is left to libraries and to what l
 WORKSPACES = 3  # of cuBLAS: of the stream that trains, that on which steps are recorded, and that of exchanges
 LEAST_PIECES = 1 / 50  # of the training frames, for which there has to be room where they come in pieces
 CURE = "use a smaller network or --minibatch-size, or more GPUs, so that a process has fewer workers"
-FRAMES = "training frames"
+FRAMES, GRAPHS = "training frames", "CUDA graphs"
 
 
 def tensors(*roots: Any) -> Iterator[Tensor]:
@@ -143,14 +147,15 @@ def rehearsed(optimizer: Optimizer, minibatch: Callable[[], Minibatch]) -> int:
     return most_alive(step) + (0 if largest is None else most_alive(lambda: orthonormalise_in_place(largest, largest[:, 0])))
 
 
-def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], others: Sequence[Any] = (), step: int | None = None,
+def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], step: int, others: Sequence[Any] = (),
              making: int = 0) -> Ledger:
     """Forecast what a run takes whose trainers were made on `meta`, the first of them for the job's workers.
 
     To what they hold it adds the copies of the model that the strategies and exchanges of this process make, the order of the frames of an
-    epoch, the totals of cross-validation, and what a step takes: `step` bytes, or `two_layers`. `making`: the bytes that the trainers took
-    at most while they were made.
+    epoch, the totals of cross-validation, and what a step and its graphs take, `step` bytes each. `making`: the bytes that
+    the trainers took at most while they were made.
     """
+    by_objective = [objective_bytes(trainer) for trainer in trainers]
     ledger = count(trainers, shared, others)
     workers, host, strategy = trainers[0].workers, trainers[0].host, trainers[0].strategies[0]
     copies = model_copies(functools.partial(type(strategy), strategy.options), len(host.ranks), host.size, host.fabrics[0].node_size,
@@ -162,15 +167,36 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], other
     ledger.entries["order of frames"] = order * torch.long.itemsize
     ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
     ledger.entries["totals of held-out frames"] = ROWS * workers[0].learner.num_totals * torch.double.itemsize
-    ledger.entries["a step"] = two_layers(trainers) if step is None else step
+    ledger.entries["a step"] = step
+    ledger.entries[GRAPHS] = (step if workers[0].optimizer.records else 0) + max(graphs for graphs, _ in by_objective)
+    ledger.entries["the objective's minibatches"] = max(kept for _, kept in by_objective)
     ledger.entries["more at the start"] = max(0, making - ledger.total)
     return ledger
 
 
-def two_layers(trainers: Sequence[Trainer]) -> int:
-    """The bytes of two more of the widest layer of a step."""
-    workers = [trainer.workers[0] for trainer in trainers]
-    return max(2 * worker.learner.step_values * worker.params.itemsize for worker in workers)
+def objective_bytes(trainer: Trainer) -> tuple[int, int]:
+    """What an objective takes that is not recorded together with a step: the bytes (of its CUDA graphs, that it keeps)."""
+    worker = trainer.workers[0]
+    learner = worker.learner
+    if not isinstance(learner, Supervised) or learner.objective.recordable:
+        return 0, 0
+    objective, minibatch = learner.objective, worker.sampler.largest()
+    totals = torch.zeros(learner.num_totals, dtype=torch.float64, device=META)
+    learner.forward_alone(minibatch)
+    objective.graphs = ObjectiveGraphs()  # of any minibatch that was rehearsed before
+    learner.objective_alone(minibatch, totals)
+    kept = Storages(META).bytes(objective.graphs)
+    at_once = most_alive(lambda: learner.objective_alone(minibatch, totals))
+    learner.end_of_step()
+    objective.graphs = ObjectiveGraphs()
+    return at_once, kept * min(CudaGraphs.LIMIT, worker.sampler.minibatches)
+
+
+def step_bytes(trainer: Trainer) -> int:
+    """The bytes that a step of a trainer on `meta` takes at most, with its largest minibatch; two more of its widest layer at least."""
+    worker = trainer.workers[0]
+    largest = worker.sampler.largest()
+    return max(2 * worker.learner.step_values * worker.params.itemsize, rehearsed(worker.optimizer, lambda: largest))
 
 
 def free_bytes(device: torch.device) -> int:

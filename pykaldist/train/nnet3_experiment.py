@@ -243,7 +243,7 @@ class Nnet3Experiment(TrainingRun):
             return dataclasses.replace(sampler.largest(), epochs_done=learner.most_dropout())
 
         step = max(rehearsed(workers[0].optimizer, largest), most_alive(lambda: learner.gather_statistics([largest()])))
-        ledger = forecast(trainers, draft.shared, step=step)
+        ledger = forecast(trainers, draft.shared, step)
         if self.options.combine_models > 1:  # each of them; and their sum and mean, in double precision too, with the best one
             ledger.entries["last models"] = (self.options.combine_models + 6) * size
         ledger.entries.update(draft.kept(samplers))

@@ -233,6 +233,36 @@ def test_memory_is_counted_and_ends(emulated):
         torch.zeros(1 << 20, device="cuda")
 
 
+def test_an_empty_part_takes_no_memory(emulated):
+    x = torch.zeros(1000, device="cuda")
+    part = x[1000:].view(0, 2)
+    assert torch.cuda.memory_allocated() == 4000 and len(part) == 0
+
+
+def test_graphs_of_a_pool_share_its_memory(emulated):
+    """As much as their tensors take at once, at most; another pool has its own, and what runs without a graph gets none of it."""
+    x, graphs, pools = torch.ones(1000, device="cuda"), [], [torch.cuda.graph_pool_handle() for _ in range(2)]
+
+    def passing(times):
+        y = x
+        for _ in range(times):
+            y = y + 1  # beside the one before
+        x.copy_(y)
+
+    for pool, times, taken in ((0, 1, 4000), (0, 3, 8000), (0, 2, 8000), (1, 1, 12000)):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=pools[pool]):
+            passing(times)
+        assert torch.cuda.memory_allocated() == 4000 + taken
+    passing(1)
+    assert torch.cuda.max_memory_allocated() == 20000 and torch.cuda.memory_allocated() == 16000
+    for graph in graphs:
+        graph.replay()
+    assert x.tolist() == [9.0] * 1000
+    del graphs[:], graph
+    assert torch.cuda.memory_allocated() == 4000
+
+
 def test_tf32_rounds_factors(emulated):
     x = torch.full((1, 1), 1.0 + 2.0**-12, device="cuda")
     assert (x @ x).item() > 1

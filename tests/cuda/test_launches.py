@@ -100,7 +100,7 @@ def test_strategies(cuda: EmulatedCuda, store, tmp_path, case):
 
 
 @pytest.mark.parametrize(("network", "objective", "budget"), [
-    ("lstm", "ctc", 21), ("blstm", "ctc", 22), ("lstm", "smbr", 34), ("blstm", "mmi", 43)])
+    ("lstm", "ctc", 22), ("blstm", "ctc", 23), ("lstm", "smbr", 34), ("blstm", "mmi", 43)])
 def test_whole_utterances(cuda: EmulatedCuda, make_store, make_denlats, tmp_path, network, objective, budget):
     """Two graphs with the objective between, which has a third one. At the end NG-SGD does not update in each minibatch any more."""
     extras = ("labels",) * (objective == "ctc")

@@ -100,7 +100,7 @@ def test_minibatches_of_a_shape_are_recorded_on_a_gpu(cuda) -> None:
     for frames, sequences in [(6, 4)] * 5 + [(2, 1), (6, 4)]:
         outputs = torch.randn(frames * sequences, 3, generator=generator)
         kept.append((cpu.forward_backward(outputs, sequences), gpu.forward_backward(outputs.to("cuda"), sequences)))
-    assert [*gpu._recorded] == [torch.Size((6, 3, 4))] and (cuda is None or cuda.kernels["graph"] == 4)
+    assert cuda is None or cuda.kernels["graph"] == 4  # of (6, 4), from the third time on
     for expected, found in kept:
         for one, other in zip(expected, found, strict=True):
             torch.testing.assert_close(other.cpu(), one, rtol=1e-5, atol=1e-6)

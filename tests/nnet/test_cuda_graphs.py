@@ -54,7 +54,7 @@ def test_all_workers_of_a_process_record_into_one_pool(pools):
 
 
 def test_graphs_of_long_sequences_are_limited(pools, monkeypatch):
-    monkeypatch.setattr(CudaGraphs, "STEPS", 100)
+    monkeypatch.setattr(CudaGraphs, "MOST_STEPS", 100)
     graphs, run = CudaGraphs("steps"), []
     for kind, steps in (("a", 60), ("b", 50), ("c", 40), ("d", 0)):
         for _ in range(graphs.WARM_UP + 2):

@@ -19,9 +19,9 @@ from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.frames.lattices import Lattices
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.kaldi import KaldiReader
-from pykaldist.nnet.cuda_graphs import CudaGraphs
+from pykaldist.nnet.cuda_graphs import CudaGraphs, ObjectiveGraphs
 from pykaldist.nnet.forward_backward import ArcStatistics, best_paths, forward_backward, nearest_paths
-from pykaldist.nnet.forward_backward_torch import CompiledLattices, LevelGraphs, LevelledLattices
+from pykaldist.nnet.forward_backward_torch import CompiledLattices, LevelledLattices
 from pykaldist.nnet.frame_accuracy import Phones
 
 LENGTH = 5  # frames of a random lattice
@@ -111,7 +111,7 @@ def test_tensors_give_what_the_kernel_gives(seeds: list[int], scale: float) -> N
     lattices = Lattices.joined([as_arrays(random_lattice(seed)) for seed in seeds])
     rng = np.random.default_rng(seeds[0])
     scores, arcs = torch.from_numpy(rng.normal(size=len(lattices.frame))), torch.from_numpy(rng.random(len(lattices.source)))
-    compiled, levelled = CompiledLattices(lattices), LevelledLattices(lattices, torch.device("cpu"), LevelGraphs())
+    compiled, levelled = CompiledLattices(lattices), LevelledLattices(lattices, torch.device("cpu"), ObjectiveGraphs())
     for accuracy in (lattices.entry_sums(rng.random(len(lattices.frame))), None):
         expected, found = (one.forward_backward(costs(lattices, 1.0), accuracy, scores, scale) for one in (compiled, levelled))
         for field, values, own in zip(dataclasses.fields(ArcStatistics), found, expected, strict=True):
@@ -326,7 +326,7 @@ def test_a_gpu_gives_the_same_on_kaldis_lattices(cuda: EmulatedCuda | None, gold
     """Recorded or not: lattices of several shapes in turn, one more than are recorded, with costs that differ each time."""
     monkeypatch.setattr(CudaGraphs, "LIMIT", 3)
     dense, few = (list(kaldis_lattices(golden / "seq", name).values()) for name in ("dense_lat.gz", "lat.gz"))
-    graphs, rng, device = LevelGraphs(), np.random.default_rng(0), torch.device("cuda")
+    graphs, rng, device = ObjectiveGraphs(), np.random.default_rng(0), torch.device("cuda")
     sets = [(Lattices.joined(one), accurate) for one, accurate in ((dense, True), (few[:4], True), (dense, False), (few, False))]
     for turn in range(4):
         for lattices, accurate in sets:

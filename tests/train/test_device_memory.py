@@ -1,8 +1,6 @@
 """Device memory of training: no more in all than was forecast before anything was loaded, and not much less.
 
 On whole utterances, with each optimiser, and of two workers under each strategy, with all that changes what it exchanges.
-
-The emulated device counts the bytes of living tensors. It never uses twice what a graph has made, so that nothing is recorded here.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from trained import workers
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
-from pykaldist.nnet.cuda_graphs import CudaGraphs
 from pykaldist.parallel.strategies import ssgd
 from pykaldist.parallel.strategies.base import rounding
 from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
@@ -69,7 +66,6 @@ def trained(tmp_path, monkeypatch, emulated):
 
     for module in (experiment, dbn):
         monkeypatch.setattr(module, "settled", noted)
-    monkeypatch.setattr(CudaGraphs, "LIMIT", 0)
 
     def run(store, *options, verb="train"):
         gc.collect()

@@ -19,9 +19,8 @@ from pykaldist.frames.store import FrameStore
 from pykaldist.io.fst import Fst
 from pykaldist.nnet.chain_denominator import TensorDenominator
 from pykaldist.train import memory, nnet3_experiment
-from pykaldist.train.memory import FRAMES, Ledger, most_alive
+from pykaldist.train.memory import FRAMES, GRAPHS, Ledger, most_alive
 
-GRAPHS = "the denominator's graphs"
 RUNS = {"one worker": ["--combine-models", "1"], "last models": [], "float64": ["--dtype", "float64"], "bf16": ["--dtype", "bf16"],
         "large minibatches": ["--num-chunk-per-minibatch", "8", "--combine-models", "1"],
         "two workers": ["--ngpu", "2", "--fabric", "virtual", "--strategy", "ma", "--average-period", "2"],
@@ -54,12 +53,10 @@ def ledgers(monkeypatch) -> list[Ledger]:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS])
 def test_a_run_takes_what_was_forecast(prepared, tmp_path, monkeypatch, emulated, ledgers, capsys, name):
-    """But for the denominator's graphs, whose memory the emulation never uses twice; a real device does."""
-    monkeypatch.setattr(TensorDenominator, "WARM_UP", 10**6)
     assert main([*words(prepared, "--device", "cuda", *RUNS[name]), str(tmp_path / "exp")]) == 0
     (ledger,) = ledgers
     store = FrameStore(prepared / "exp/store/train")
-    assert ledger.entries[FRAMES] >= len(store) * frame_bytes(store) and ledger.entries.pop(GRAPHS) > 0
+    assert ledger.entries[FRAMES] >= len(store) * frame_bytes(store) and ledger.entries[GRAPHS] > 0
     assert "  memory            " in (said := capsys.readouterr().out) and GRAPHS in said and "free on cuda:0" in said
     assert 0.7 * ledger.total < torch.cuda.max_memory_allocated() <= ledger.total, (torch.cuda.max_memory_allocated(), ledger.described())
 
@@ -69,8 +66,9 @@ def test_what_a_graph_of_the_denominator_keeps(prepared):
     graph, counted = Fst.read(prepared / "exp/den.fst"), []
     for device in ("meta", "cpu"):
         denominator = TensorDenominator(graph, 112, 0.1, torch.device(device))
-        counted.append(most_alive(lambda denominator=denominator: denominator.rehearse(30, 8)))
-    assert counted[0] == counted[1] > 8 * 31 * 4 * len(denominator.initial) + 2 * 8 * 30 * 4 * 112
+        memory = denominator.memory(30, 112, 8)
+        counted.append(most_alive(lambda denominator=denominator, memory=memory: denominator.sums(*memory)))
+    assert counted[0] == counted[1] > 8 * 31 * 4 * len(denominator.initial)
 
 
 @pytest.mark.gpu(memory=100 << 20)
@@ -93,13 +91,11 @@ def test_a_run_that_does_not_fit_is_refused_before_frames_are_loaded(prepared, t
 @pytest.mark.gpu
 def test_frames_that_do_not_fit_come_with_their_minibatches(prepared, tmp_path, monkeypatch, emulated, ledgers, capsys):
     """In the memory that is there; the model is the same, bit for bit."""
-    monkeypatch.setattr(TensorDenominator, "WARM_UP", 10**6)  # as above
     options = "--device", "cuda", "--combine-models", "1", "--num-chunk-per-minibatch", "2"
     assert main([*words(prepared, *options), str(tmp_path / "whole")]) == 0
     (ledger,) = ledgers
     free = ledger.total + 3 * memory._workspace(torch.device("cuda:0")) - ledger.entries[FRAMES] // 2
     monkeypatch.setattr(memory, "free_bytes", lambda device: math.ceil(free / (1 - memory.LIBRARIES)))
-    ledger.entries.pop(GRAPHS)
     gc.collect()
     torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.memory_allocated() == 0 and main([*words(prepared, *options), str(tmp_path / "pieces")]) == 0

@@ -22,8 +22,9 @@ What it emulates
                 the seeding of a generator, while a graph is recorded.
     Streams     Two streams that touch the same values, one of them writing, without an event or a synchronisation between, are an error.
     Threads     have a current device each, 0 at first, and record graphs each for itself.
-    Memory      `torch.cuda.memory_allocated` and its maximum count the bytes of living tensors; beyond `memory` bytes a device raises
-                torch.OutOfMemoryError. Graphs name their pools in `pools`.
+    Memory      `torch.cuda.memory_allocated` and its maximum count the bytes of living tensors, and of each pool of graphs as many as the
+                tensors made there took at once, at most; beyond `memory` bytes a device raises torch.OutOfMemoryError. Graphs name their
+                pools in `pools`.
     Arithmetic  is the CPU's; tf32 products round their factors to 10 bits of mantissa, and bfloat16 products may be wider than these.
 
     Autograd    of one number, to leaves, on the thread that asks.

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from emulated_cuda import autograd, graphs, guard, streams
 from emulated_cuda.rules import LAUNCHES_NOTHING, arithmetic, needs_the_host
 from emulated_cuda.signature import changed, leaves, signature
-from emulated_cuda.tensor import Allocation, CudaTensor
+from emulated_cuda.tensor import Allocation, CudaTensor, Memory, Pool
 
 GIB = 1 << 30
 
@@ -86,6 +86,7 @@ class EmulatedCuda:
         self._thread, self._lock, self._owner = _ThreadState(), threading.RLock(), threading.get_ident()
         self._sync_debug_mode = 0
         self._pinned: dict[int, StorageWeakRef] = {}
+        self._pools: weakref.WeakValueDictionary[tuple[int, ...], Pool] = weakref.WeakValueDictionary()
         self._allocated, self._most_allocated = [0] * devices, [0] * devices
         self.reset()
 
@@ -429,26 +430,41 @@ class EmulatedCuda:
         return leaf.clone() if isinstance(leaf, Tensor) and self.recording is not None else leaf
 
     def _wrapped(self, host: Tensor, index: int) -> CudaTensor:
-        return CudaTensor(host, self._allocation(index, host.untyped_storage().nbytes()))
+        graph, size, made = self.recording, host.untyped_storage().nbytes(), Allocation(index)
+        if graph is None:
+            self._take(index, size)
+            return CudaTensor(host, made, Memory(index, size, self._given_back))
+        pool = graph.memory
+        assert pool is not None
+        graph.own.append(made)
+        if pool.live + size > pool.bytes:
+            self._take(index, pool.live + size - pool.bytes)
+            pool.bytes = pool.live + size
+        pool.live += size
+        return CudaTensor(host, made, Memory(index, size, pool.free))
 
-    def _allocation(self, index: int, size: int) -> Allocation:
+    def pool(self, handle: tuple[int, int]) -> Pool:
+        """The memory of graphs of a pool on the current device; it lives as long as one of them, or a tensor that one has made."""
+        key = *handle, self.current_device()
+        found = self._pools.get(key)
+        if found is None:
+            found = self._pools[key] = Pool(self.current_device(), self._given_back)
+        return found
+
+    def _take(self, index: int, size: int) -> None:
         if self._allocated[index] + size > self.memory:
             raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / GIB:.2f} GiB of cuda:{index}, of whose "
                                          f"{self.memory / GIB:.2f} GiB {self._allocated[index] / GIB:.2f} GiB are taken.")
         self._allocated[index] += size
         self._most_allocated[index] = max(self._most_allocated[index], self._allocated[index])
-        made = Allocation(index, size, self._freed)
-        if self.recording is not None:
-            self.recording.own.append(made)
-        return made
 
-    def _freed(self, allocation: Allocation) -> None:
-        self._allocated[allocation.device] -= allocation.bytes
+    def _given_back(self, memory: Memory) -> None:
+        self._allocated[memory.device] -= memory.bytes
 
     def _wrap_all(self, result: Any, on_device: list[CudaTensor], index: int) -> Any:
         """The results on the device: arguments themselves, views of them, or new memory."""
         arguments = {id(tensor.host): tensor for tensor in on_device}
-        allocations = {tensor.host.untyped_storage().data_ptr(): tensor.allocation for tensor in on_device if tensor.host.numel()}
+        owners = {tensor.host.untyped_storage().data_ptr(): tensor for tensor in on_device if tensor.host.untyped_storage().nbytes()}
 
         def wrap(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
@@ -458,8 +474,8 @@ class EmulatedCuda:
                 if argument.shape != leaf.shape:
                     raise NotImplementedError(f"an operation has resized its output from {tuple(argument.shape)} to {tuple(leaf.shape)}")
                 return argument
-            shared = allocations.get(leaf.untyped_storage().data_ptr())
-            return self._wrapped(leaf, index) if shared is None else CudaTensor(leaf, shared)
+            owner = owners.get(leaf.untyped_storage().data_ptr())
+            return self._wrapped(leaf, index) if owner is None else CudaTensor(leaf, owner.allocation, owner.memory)
 
         return changed(result, wrap)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emulated_cuda.tensor import Allocation
+from emulated_cuda.tensor import Allocation, Pool
 
 _POOLS = itertools.count(1)
 
@@ -28,7 +28,10 @@ class Recorded:
 
 
 class CUDAGraph:
-    """`torch.cuda.CUDAGraph`. `kernels` are recorded; `own` are the allocations made meanwhile, which live as long as the graph."""
+    """`torch.cuda.CUDAGraph`. `kernels` are recorded; `own` are the allocations made meanwhile, which live as long as the graph.
+
+    `memory`: that of its pool.
+    """
 
     def __init__(self, keep_graph: bool = False) -> None:
         from emulated_cuda.device import EmulatedCuda
@@ -38,6 +41,7 @@ class CUDAGraph:
         self.own: list[Allocation] = []
         self.device = -1
         self._pool: tuple[int, int] = (0, 0)
+        self.memory: Pool | None = None
         self.generators: list[Any] = []
 
     def register_generator_state(self, generator: Any) -> None:
@@ -49,6 +53,7 @@ class CUDAGraph:
         self.kernels, self.device = [], self._cuda.current_device()
         self._pool = pool or graph_pool_handle()
         self._cuda.pools.append(self._pool)
+        self.memory = self._cuda.pool(self._pool)
         self._cuda.recording = self
 
     def capture_end(self) -> None:
@@ -58,7 +63,7 @@ class CUDAGraph:
         return self._pool
 
     def reset(self) -> None:
-        self.kernels, self.own = None, []
+        self.kernels, self.own, self.memory = None, [], None
 
     def replay(self) -> None:
         if self.kernels is None:
