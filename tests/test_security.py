@@ -39,7 +39,7 @@ ALLOWED = {
     ("report/doctor.py", "subprocess.run"): "sinfo and qstat, with words of our own",
     ("jobs/cluster.py", "subprocess.run"): "qsub, sbatch and their like, as the recipe's configuration has them",
     ("frames/mapped.py", "CDLL"): "the C library",
-    ("io/fstops.py", "CDLL"): "the C library",
+    ("host_memory.py", "CDLL"): "the C library",
     ("jobs/guard.py", "CDLL"): "the C library",
     ("jobs/local.py", "os.execvpe"): "the command of a job of utils/run.pl, as the script gives it",
     ("jobs/local.py", "os.popen"): "nvidia-smi -L",

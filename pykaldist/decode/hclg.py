@@ -28,13 +28,14 @@ from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.host_memory import give_back
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import compose, trimmed
 from pykaldist.io.fst_determinize import determinize
 from pykaldist.io.fst_minimize import minimize
-from pykaldist.io.fstops import from_kaldifst, give_back, push_special, remove_eps_local, to_kaldifst
+from pykaldist.io.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option

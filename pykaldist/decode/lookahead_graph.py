@@ -37,12 +37,13 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.host_memory import give_back
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import sort_arcs, trimmed
 from pykaldist.io.fst_minimize import minimize
-from pykaldist.io.fstops import from_kaldifst, give_back, remove_eps_local, to_kaldifst
+from pykaldist.io.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.lookahead_fst import NextLabels, next_labels, read_lookahead, write_lookahead
 from pykaldist.io.tables import read_lines

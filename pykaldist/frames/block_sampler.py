@@ -23,6 +23,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.ahead import ahead
 from pykaldist.frames.device_frames import DeviceFrames
 from pykaldist.frames.sampler import GROUP_ORDER, Make, Sampler, generator_of
+from pykaldist.host_memory import give_back
 from pykaldist.options import option
 
 BLOCK = 4096  # frames
@@ -109,8 +110,12 @@ class BlockSampler(Sampler):
                 frames.append(shuffled(number)[: until - end])
                 end += len(frames[-1])
             chosen = np.concatenate(frames)
+            del frames
             source = self.shared.loaded(chosen)
-            return source.numbers(chosen), source
+            rows = source.numbers(chosen)
+            del chosen
+            give_back()  # of all groups before
+            return rows, source
 
         asked = [number for number in range(len(groups)) if edges[number + 1] > max(edges[number], start * self.minibatch_size)]
         for rows, source in ahead(functools.partial(load, number) for number in asked):

@@ -23,7 +23,6 @@ Kaldi's fstext/push-special.cc.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import tempfile
 from collections.abc import Iterator
@@ -69,13 +68,6 @@ def from_kaldifst(fst: Any) -> Fst:
     with _scratch_file(fst.num_states) as path:
         fst.write(str(path))
         return Fst.read(path)
-
-
-def give_back() -> None:
-    """Have the memory that kaldifst has freed returned to the system: it lies in many small pieces, which the C library would keep."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    if trim is not None:
-        trim(0)
 
 
 @kernel
