@@ -160,6 +160,22 @@ class TestKaldis:
         row("rm/s5", kaldi_egs / "rm/s5", "all but chain", rates[-1])
         assert max(rates) < 60, rates
 
+    def test_rm_chain(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
+        """`local/chain/run_tdnn.sh`, unedited, on so much speech that its UBM has enough; of `run.sh` before it, what it builds on."""
+        recipe = copied(kaldi_egs, "rm/s5", tmp_path)
+        rm.lay_out(shared, tmp_path / "corpus", speakers=60)
+        edited(recipe / "run.sh", "/export/corpora5/LDC/LDC93S3A/rm_comp", f"{tmp_path}/corpus")
+        script = (recipe / "run.sh").read_text()
+        lda, sat = script.index("#  Do MMI on top of LDA+MLLT."), script.index("## Do LDA+MLLT+SAT, and decode.")
+        aligned = script.index("exp/tri3b_ali", script.index("# Align all data with LDA+MLLT+SAT system (tri3b)"))
+        (recipe / "run.sh").write_text(script[:lda].replace("\nlocal/test_decoders.sh", "\ntrue") +
+                                       script[sat : script.index("\n", aligned)] + "\nwait\n")
+        run(recipe)
+        run(recipe, script="local/chain/run_tdnn.sh", environment={"PYKALDIST_CUDA_COMPILED": "true"})
+        rates = [wer(recipe / "exp/tri3b/decode"), *map(wer, sorted(recipe.glob("exp/chain/*/decode*")))]
+        row("rm/s5, chain", kaldi_egs / "rm/s5", "to tri3b, then `local/chain/run_tdnn.sh`", rates[-1])
+        assert len(rates) > 1 and max(rates) < 40, rates
+
     def test_wsj(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """From the first line; stage 7 is chain."""
         recipe = copied(kaldi_egs, "wsj/s5", tmp_path)

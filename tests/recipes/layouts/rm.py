@@ -10,9 +10,12 @@ TESTS = ("1_mar87", "2_oct87", "4_feb89", "5_oct89", "6_feb91", "7_sep92")
 END = "SENTENCE-END"
 
 
-def lay_out(shared: Path, folder: Path) -> None:
-    """`folder`/{rm1_audio1,rm1_audio2,rm2_audio}; some speakers are in two test sets, as one is on the discs."""
-    train, development = some(an4(shared), 10, 8), some(an4(shared), 3, 8, 10)
+def lay_out(shared: Path, folder: Path, speakers: int = 10) -> None:
+    """`folder`/{rm1_audio1,rm1_audio2,rm2_audio}; some speakers are in two test sets, as one is on the discs.
+
+    `speakers`: of the training data, with 8 utterances each.
+    """
+    train, development = some(an4(shared), speakers, 8), some(an4(shared), 3, 8, speakers)
     tested = some(an4(shared, "test"), 7, 4)
     disc1, disc2 = folder / "rm1_audio1/rm1", folder / "rm1_audio2/2_4_2"
     numbers: dict[str, int] = {}
@@ -26,9 +29,9 @@ def lay_out(shared: Path, folder: Path) -> None:
               [";; sentences of the test", *(f"rm1/ind/tests/{speaker(u)}_5/sr{numbers[u.name]:03d}.sph" for u in own)])
     everything = [*train, *development, *tested]
     lines(disc1 / "doc/al_sents.snr", [";; sentences", *(f"{u.text} (SR{numbers[u.name]:03d})" for u in everything)])
-    speakers = [";; speakers", *sorted({f"{speaker(u).upper()} {u.gender.upper()} NWE" for u in everything})]
-    lines(folder / "rm1_audio2/2_5_1/rm1/doc/al_spkrs.txt", speakers)
-    lines(folder / "rm2_audio/3-1.2/rm2/doc/al_spkrs.txt", speakers[:2])
+    listed = [";; speakers", *sorted({f"{speaker(u).upper()} {u.gender.upper()} NWE" for u in everything})]
+    lines(folder / "rm1_audio2/2_5_1/rm1/doc/al_spkrs.txt", listed)
+    lines(folder / "rm2_audio/3-1.2/rm2/doc/al_spkrs.txt", listed[:2])
     said = words_of(everything)
     lines(disc2 / "score/src/rdev/pcdsril.txt",
           ["; dictionary", *(f"{word.lower()} {' '.join(phones).lower()}" for word, phones in an4_lexicon(shared) if word in said)])
