@@ -13,6 +13,7 @@ from pykaldist.decode.endpoint import add_endpoint_options, endpointing_from
 from pykaldist.decode.online_dir import read_online_conf
 from pykaldist.decode.pairs import record_decoding
 from pykaldist.decode.run import decode_all
+from pykaldist.decode.silence_weights import add_silence_weighting_options, silence_weighting_from
 from pykaldist.decode.streaming import FirstUtterance, Recogniser
 from pykaldist.errors import UserError
 from pykaldist.io.audio import AudioError, read_utterances
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--post-decode-acwt", type=float, default=1.0, help="factor of the lattices' acoustic costs (default: 1)")
     add_options(parser, DecoderOptions, skip=("determinize_lattice",))
     add_endpoint_options(parser)
+    add_silence_weighting_options(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     endpointing = endpointing_from(args, conf.silence_phones) if args.do_endpointing else None
     model = folder / f"{args.iter}.mdl"
     recogniser = Recogniser(folder, args.graph_dir, Extractor(conf.features), from_args(DecoderOptions, args), endpointing, model=model,
-                            ivectors=conf.ivectors, cmvn=conf.cmvn)
+                            ivectors=conf.ivectors, cmvn=conf.cmvn, weighting=silence_weighting_from(args, conf.silence_phones))
     chunk = args.frames_per_chunk * conf.features.samples_per_shift if args.online else ONE_PIECE
     decoder = FirstUtterance(recogniser, chunk)
     data = DataDir(args.data)

@@ -20,6 +20,7 @@ from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.lookahead import read_decoder
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
+from pykaldist.decode.silence_weights import BACK, FrameWeights, SilenceWeighting
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
@@ -67,13 +68,14 @@ class Recogniser:
 
     It recognises one recording at a time, more where each has a decoder of its own (`LatticeDecoder.another`). `ivectors` extracts those
     of a network that takes i-vectors, `mean_data` is the training data of one that takes features less each speaker's mean, `model` a file
-    in place of the directory's final.mdl, `cmvn` online CMVN in place of what the directory says. Raises UserError where the parts do not
-    fit.
+    in place of the directory's final.mdl, `cmvn` online CMVN in place of what the directory says, `weighting` what silence counts for
+    i-vectors; the network computes the outputs of `frames_per_chunk` frames at once. Raises UserError where the parts do not fit.
     """
 
     def __init__(self, model_dir: Path, graph_dir: Path, extractor: Extractor, decoding: DecoderOptions, endpointing: Endpointing | None,
                  mean_data: Path | None = None, model: Path | None = None, device: str = "cpu",
-                 ivectors: OnlineExtractor | None = None, cmvn: OnlineCmvn | None = None) -> None:
+                 ivectors: OnlineExtractor | None = None, cmvn: OnlineCmvn | None = None,
+                 weighting: SilenceWeighting | None = None, frames_per_chunk: int = 1) -> None:
         import torch
 
         from pykaldist.nnet.nnet3.model import Nnet3Model, is_nnet3_model
@@ -91,7 +93,8 @@ class Recogniser:
         self.forward = Nnet3Forward(nnet, device, subsampling=subsampling)
         self._check_ivectors(path, ivectors)
         self.ivectors = ivectors
-        self.extractor = extractor
+        self.weighting = weighting if ivectors is not None and weighting is not None and weighting.active else None
+        self.extractor, self.frames_per_chunk = extractor, frames_per_chunk
         dim = extractor.extract([("", np.zeros(extractor.options.samples_per_frame, np.float32))])[0].shape[1]
         if dim != self.forward.inputs["input"]:
             raise UserError(f"the features have {dim} dimensions, the network of {path} takes {self.forward.inputs['input']}; name the "
@@ -129,11 +132,15 @@ class Recognition:
 
         self._recogniser, self._decoder = recogniser, decoder or recogniser.decoder
         extractor = recogniser.extractor if decoder is None else Extractor(recogniser.extractor.options)  # which has buffers
-        self._features, self._network = FeatureStream(extractor), Nnet3Stream(recogniser.forward)
+        self._features, self._network = FeatureStream(extractor), Nnet3Stream(recogniser.forward, recogniser.frames_per_chunk)
         self._cmvn = None if recogniser.cmvn is None else recogniser.cmvn.stream(cmvn_stats)
         self._ivectors: IvectorStream | None = None
         if recogniser.ivectors is not None:
-            self._ivectors = IvectorStream(recogniser.ivectors, speaker or recogniser.ivectors.new_speaker())
+            self._ivectors = IvectorStream(recogniser.ivectors, speaker or recogniser.ivectors.new_speaker(),
+                                           remembered=BACK * recogniser.forward.subsampling)
+        self._weights: FrameWeights | None = None
+        if recogniser.weighting is not None:
+            self._weights = FrameWeights(recogniser.weighting, recogniser.tid2phone, recogniser.forward.subsampling)
         self._decoding: Decoding = self._decoder.begin()
         self._begin = 0  # the utterance's first frame
 
@@ -142,7 +149,8 @@ class Recognition:
         feats = self._features.accept(samples)
         if not np.isfinite(feats).all():
             raise UserError("the audio gives features that are not finite; look at it.")
-        others = {} if self._ivectors is None else {"ivector": self._ivectors.accept(feats)}
+        changes = None if self._weights is None else self._weights.changes
+        others = {} if self._ivectors is None else {"ivector": self._ivectors.accept(feats, changes)}
         normalised = feats if self._cmvn is None else self._cmvn.accept(feats)
         return self._advance(self._network.accept(normalised, **others))
 
@@ -153,9 +161,9 @@ class Recognition:
 
     def finish(self) -> list[Heard]:
         """End the recording: what is left of it."""
-        if self._ivectors is not None:
-            self._ivectors.finish()
-        self._search(self._network.finish())
+        changes = None if self._weights is None else self._weights.changes
+        others = {} if self._ivectors is None else {"ivector": self._ivectors.finish(changes)}
+        self._search(self._network.finish(**others))
         return self._ended()
 
     def _search(self, outputs: np.ndarray) -> None:
@@ -169,6 +177,8 @@ class Recognition:
         path = self._decoding.best_path()
         if path is None:
             return self._ended()
+        if self._weights is not None:
+            self._weights.heard(path.transition_ids)
         if own.endpointing is not None and own.endpointing.detected(path, own.tid2phone, own.frame_shift):
             return self._ended()
         return [Heard([own.words.symbol(word) for word in path.words], *self._times())]
@@ -179,6 +189,9 @@ class Recognition:
         lattice = self._decoding.lattice()
         self._begin += self._decoding.frames
         self._decoding = self._decoder.begin()
+        if own.weighting is not None:
+            step = own.forward.subsampling
+            self._weights = FrameWeights(own.weighting, own.tid2phone, step, self._begin * step, self._weights)
         if lattice is None:
             return []
         options = own.decoder.options  # of words that sound alike, the determinised lattice has the one that decoding's would have

@@ -15,6 +15,7 @@ import os
 import subprocess
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
@@ -73,6 +74,27 @@ def spellings(lexicon: Path) -> dict[str, str]:
     return {line.split()[0]: first.setdefault(tuple(line.split()[2:]), line.split()[0]) for line in lexicon.read_text().splitlines()}
 
 
+def compare(data: DataDir, utts: Iterable[str], vosk: Words, ways: dict[str, Words], lexicon: Path | None) -> None:
+    """Print the word error rates of Vosk and of our `ways`, and in how many utterances a way has the words of Vosk."""
+    utts, one = list(utts), spellings(lexicon) if lexicon else {}
+    total = sum(len(data.text[utt]) for utt in utts)
+
+    def errors(found: Words) -> int:
+        return sum(kaldialign.edit_distance(list(data.text[utt]), found[utt])["total"] for utt in utts)
+
+    def spelt(words: list[str]) -> list[str]:
+        return [one.get(word, word) for word in words]
+
+    print(f"Vosk: {errors(vosk)} errors, {100 * errors(vosk) / total:.2f} %")
+    for name, ours in ways.items():
+        same, alike = (sum(way(ours[utt]) == way(vosk[utt]) for utt in utts) for way in (list, spelt))
+        print(f"ours, {name}: {errors(ours)} errors, {100 * errors(ours) / total:.2f} %; the words of Vosk in {same} of {len(utts)} "
+              f"utterances, {100 * same / len(utts):.1f} %; words that sound alike taken for one, {alike}")
+        for utt in utts:
+            if ours[utt] != vosk[utt]:
+                print(f"  {utt}: ours {' '.join(ours[utt])}; Vosk {' '.join(vosk[utt])}; said {' '.join(data.text[utt])}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, required=True)
@@ -87,23 +109,7 @@ def main() -> None:
     samples = {utt: read_audio(data.wav_scp[utt])[0] for utt in data.utterances()}
     vosk = of_vosk(args.python, args.model, samples)
     best, least = of_ours(args.model, samples, DecoderOptions(args.beam, args.lattice_beam, args.max_active, args.min_active, 1.0))
-    one = spellings(args.lexicon) if args.lexicon else {}
-    total = sum(len(data.text[utt]) for utt in samples)
-
-    def errors(found: Words) -> int:
-        return sum(kaldialign.edit_distance(list(data.text[utt]), found[utt])["total"] for utt in samples)
-
-    def spelt(words: list[str]) -> list[str]:
-        return [one.get(word, word) for word in words]
-
-    print(f"Vosk: {errors(vosk)} errors, {100 * errors(vosk) / total:.2f} %")
-    for name, ours in (("best path", best), ("least expected errors", least)):
-        same, alike = (sum(way(ours[utt]) == way(vosk[utt]) for utt in samples) for way in (list, spelt))
-        print(f"ours, {name}: {errors(ours)} errors, {100 * errors(ours) / total:.2f} %; the words of Vosk in {same} of {len(samples)} "
-              f"utterances, {100 * same / len(samples):.1f} %; words that sound alike taken for one, {alike}")
-        for utt in samples:
-            if ours[utt] != vosk[utt]:
-                print(f"  {utt}: ours {' '.join(ours[utt])}; Vosk {' '.join(vosk[utt])}; said {' '.join(data.text[utt])}")
+    compare(data, samples, vosk, {"best path": best, "least expected errors": least}, args.lexicon)
 
 
 if __name__ == "__main__":

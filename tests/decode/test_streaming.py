@@ -19,10 +19,11 @@ from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.decode.chunks import ChunkOptions, Nnet3Options
 from pykaldist.decode.decoder import BestPath, DecoderOptions, LatticeDecoder
-from pykaldist.decode.endpoint import RULES, Endpointing, add_endpoint_options, endpointing_from
+from pykaldist.decode.endpoint import RULES, Endpointing, EndpointRule, add_endpoint_options, endpointing_from
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.online_dir import PrepareOptions, prepare_online_dir, read_online_conf
 from pykaldist.decode.paths import best_path
+from pykaldist.decode.silence_weights import SilenceWeighting
 from pykaldist.decode.streaming import FirstUtterance, Heard, Recogniser, Recognition
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import cmvn_stats
@@ -252,8 +253,10 @@ def test_scripts_decode_as_if_the_audio_came(system: Path, golden: Path, shared:
         for utt, lattice in read_lattices(recipe / folder / "lat.1.gz"):
             path = best_path(lattice, 0.1)
             assert (path.words, path.acoustic) == (whole[utt].words, pytest.approx(whole[utt].acoustic, abs=0.1))
-    done = run(recipe, "steps/online/nnet3/decode.sh", "--silence-weight", "0.5", "exp/tdnn/graph", "data", "exp/online/other")
-    assert done.returncode == 1 and "--silence-weight other than 1.0 are not here" in done.stderr
+    done = run(recipe, "steps/online/nnet3/decode.sh", "--do-speex-compressing", "true", "exp/tdnn/graph", "data", "exp/online/other")
+    assert done.returncode == 1 and "--do-speex-compressing true is not here" in done.stderr
+    done = run(recipe, "steps/online/nnet3/decode.sh", "--silence-weight", "-1", "exp/tdnn/graph", "data", "exp/online/other")
+    assert done.returncode == 1 and "--ivector-silence-weighting.silence-weight -1: expected a number from 0 to 1." in done.stderr
 
 
 def test_i_vectors_come_with_the_audio(system: Path, extractor: Extractor, samples: np.ndarray, golden: Path, tmp_path: Path) -> None:
@@ -264,6 +267,11 @@ def test_i_vectors_come_with_the_audio(system: Path, extractor: Extractor, sampl
     found = read_extractor(write_extractor(tmp_path / "extractor", golden, DIM), OnlineOptions(), PosteriorOptions())
     own = Recogniser(folder, folder / "graph", extractor, DECODING, None, ivectors=found)
     assert heard_of(own, samples, 1600)[-1].words == ["RUBOUT", "G", "M", "E", "F", "THIRTY", "NINE"]
+    rules = EndpointRule(False, 0.0, min_utterance_length=len(samples) / 16000),  # each utterance is about as long as the recording
+    own = Recogniser(folder, folder / "graph", extractor, DECODING, Endpointing(range(1, 11), rules), ivectors=found,
+                     weighting=SilenceWeighting(range(1, 11), 0.0), frames_per_chunk=24)
+    first, *more = [one for one in heard_of(own, np.tile(samples, 2), 1600) if one.lattice is not None]
+    assert first.words[:7] == ["RUBOUT", "G", "M", "E", "F", "THIRTY", "NINE"] and more and more[0].begin == first.end
     with pytest.raises(UserError, match="takes i-vectors of 3 dimensions, and there are no i-vectors"):
         Recogniser(folder, folder / "graph", extractor, DECODING, None)
     with pytest.raises(UserError, match="takes no i-vectors, and there are i-vectors of 3 dimensions"):

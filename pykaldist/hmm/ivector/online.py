@@ -124,14 +124,17 @@ class OnlineExtractor:
         """The i-vectors of frames `feats` (T, D) with these posteriors, added to `stats` up to the last i-vector's."""
         return self._estimated(feats, posteriors, stats, self.options.ivector_period)
 
-    def after(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats) -> np.ndarray:
-        """The i-vector (1, K) behind the last of the frames `feats`, all of which are added to `stats`."""
-        return self._estimated(feats, posteriors, stats, max(1, len(feats) - 1))[-1:]
+    def after(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats, before: np.ndarray) -> np.ndarray:
+        """The i-vector (1, K) behind the last of the frames `feats`, all of which are added to `stats`; it is found from the one before."""
+        return self._estimated(feats, posteriors, stats, max(1, len(feats) - 1), before[0])[-1:]
 
-    def _estimated(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats, period: int) -> np.ndarray:
+    def _estimated(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats, period: int,
+                   before: np.ndarray | None = None) -> np.ndarray:
         result = np.zeros((-(-len(feats) // period), self.extractor.dim))
+        first = np.zeros(self.extractor.dim) if before is None else before.astype(np.float64)
+        first[0] += self.extractor.prior_offset
         _estimate(feats, posteriors.gauss, posteriors.weight, *self._maps, self.extractor.prior_offset, self.options.max_count, period,
-                  self.options.num_cg_iters, stats.linear, stats.quadratic, stats.count, result)
+                  self.options.num_cg_iters, stats.linear, stats.quadratic, stats.count, first, result)
         result[:, 0] -= self.extractor.prior_offset
         return result.astype(np.float32)
 
@@ -144,11 +147,12 @@ class OnlineExtractor:
 @kernel(nogil=True, fastmath=_FASTMATH)
 def _estimate(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, linear_maps: np.ndarray, quadratic_maps: np.ndarray,
               prior_offset: float, max_count: float, period: int, num_cg_iters: int, linear: np.ndarray, quadratic: np.ndarray,
-              count: np.ndarray, ivectors: np.ndarray) -> None:
-    """Add the frames to the statistics, and write an i-vector to `ivectors` after frames 0, `period`, 2 `period`, ..."""
+              count: np.ndarray, ivector: np.ndarray, ivectors: np.ndarray) -> None:
+    """Add the frames to the statistics, and write an i-vector to `ivectors` after frames 0, `period`, 2 `period`, ...
+
+    `ivector` is the one before the first, and the last one afterwards.
+    """
     dim = len(linear)
-    ivector = np.zeros(dim)
-    ivector[0] = prior_offset
     own_linear, own_quadratic = np.empty(dim, np.float32), np.empty(len(quadratic), np.float32)
     part_of = np.full(len(linear_maps), -1)
     for number in range(len(ivectors)):

@@ -33,11 +33,11 @@ def runs_backwards(plan: Plan) -> str:
 class Nnet3Stream:
     """One input on its way through a network: `accept` takes its next frames, `finish` ends it; both give the outputs that can be computed.
 
-    The forward pass may serve several streams.
+    The forward pass may serve several streams. Outputs come for `frames_per_chunk` frames at once, but for the last ones.
     """
 
-    def __init__(self, forward: Nnet3Forward) -> None:
-        self._forward, self._plan, self._step = forward, forward.plan, forward.subsampling
+    def __init__(self, forward: Nnet3Forward, frames_per_chunk: int = 1) -> None:
+        self._forward, self._plan, self._step, self._chunk = forward, forward.plan, forward.subsampling, frames_per_chunk
         if name := runs_backwards(self._plan):
             raise UserError(f"the network runs backwards, from a recording's end (its node {name}), so that it has no output before; use "
                             "steps/nnet3/decode.sh.")
@@ -96,11 +96,12 @@ class Nnet3Stream:
         self._forward.check_inputs({"input": feats, **others})
         self._others = others
         self._feats = np.concatenate([self._feats, feats])
-        return self._outputs(self._begin + len(self._feats) - self._lookahead)
+        known = self._begin + len(self._feats) - self._lookahead - self._next
+        return self._outputs(self._next + known // self._chunk * self._chunk)
 
-    def finish(self) -> np.ndarray:
-        """End the input; returns the rest of the outputs."""
-        self.ended = True
+    def finish(self, **others: np.ndarray) -> np.ndarray:
+        """End the input; returns the rest of the outputs, with the other inputs as they are now, or as they were last."""
+        self.ended, self._others = True, others or self._others
         return self._outputs(self._begin + len(self._feats))
 
     def _outputs(self, end: int) -> np.ndarray:

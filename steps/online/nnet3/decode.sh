@@ -14,9 +14,11 @@ Options:
   --per-utt true|false            # for i-vectors, a speaker's utterances tell nothing of the next ($per_utt)
   --online true|false             # i-vectors of what was heard so far, or of the whole utterance ($online)
   --do-endpointing true|false     # an utterance ends at its first endpoint ($do_endpointing)
+  --silence-weight <w>            # what a frame counts for i-vectors that the search takes for silence ($silence_weight)
+  --max-state-duration <n>        # with another weight than 1: output frames for which a state may go on, before it is silence ($max_state_duration)
   --iter ($iter), --online-config <file>, --scoring-opts <options>, --skip-scoring ($skip_scoring), --stage ($stage; above 0: score again)
-  --extra-left-context-initial, --max-state-duration   # taken, and change nothing
-Not here: --silence-weight other than 1.0, --do-speex-compressing true.
+  --extra-left-context-initial <n>   # taken, and changes nothing
+Not here: --do-speex-compressing true.
 EOF
 }
 
@@ -26,10 +28,7 @@ silence_weight=1.0 max_state_duration=40 iter=final online_config=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
-if [ "$do_speex_compressing" = true ] || [[ ! $silence_weight =~ ^1(\.0*)?$ ]]; then
-  echo "steps/online/nnet3/decode.sh: ERROR: --do-speex-compressing true and --silence-weight other than 1.0 are not here." >&2
-  exit 1
-fi
+[ "$do_speex_compressing" = false ] || { echo "steps/online/nnet3/decode.sh: ERROR: --do-speex-compressing true is not here." >&2; exit 1; }
 graph=$1 data=$2 dir=$3
 . score_decoded.sh
 . fewer_jobs.sh
@@ -45,7 +44,8 @@ if [ "$stage" -le 0 ]; then
   $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode-online --job JOB --nj "$nj" --online-config "$config" --iter "$iter" \
     --frames-per-chunk "$frames_per_chunk" --online "$online" --per-utt "$per_utt" --do-endpointing "$do_endpointing" --acwt "$acwt" \
     --post-decode-acwt "$post_decode_acwt" --beam "$beam" --lattice-beam "$lattice_beam" --max-active "$max_active" \
-    --min-active "$min_active" "$graph" "$data" "$dir" || exit 1
+    --min-active "$min_active" --ivector-silence-weighting.silence-weight "$silence_weight" \
+    --ivector-silence-weighting.max-state-duration "$max_state_duration" "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1

@@ -46,6 +46,32 @@ def test_i_vectors_and_what_is_remembered_are_those_of_the_whole(max_count: floa
         np.testing.assert_allclose(parts.cmvn, whole.cmvn)
 
 
+def test_weights_that_change_later_are_those_of_the_end() -> None:
+    """Frames count as they were weighed last."""
+    extract, frames = extractor(10.0), 120
+    extract.posteriors.min_post = 0.0  # a change of weight has as many Gaussians as the weight itself
+    whole, parts = extract.new_speaker(), extract.new_speaker()
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(frames, DIM)).astype(np.float32) + 1
+    weights, counted, before = np.zeros(frames), np.zeros(frames), [0]
+
+    def changes(ready: int) -> tuple[np.ndarray, np.ndarray]:
+        first, before[0] = max(0, before[0] - 30), ready  # all that is remembered may change
+        weights[first:ready] = rng.choice([0.0, 0.1, 1.0], ready - first)
+        at = np.flatnonzero(weights != counted)
+        change = weights[at] - counted[at]
+        counted[at] = weights[at]
+        return at, change
+
+    stream = IvectorStream(extract, parts, remembered=30)
+    for begin in range(0, frames, 10):
+        stream.accept(x[begin : begin + 10], changes)
+    found = stream.finish(changes)
+    expected = extract(x, whole, frame_weights=weights)
+    np.testing.assert_allclose(parts.stats.quadratic, whole.stats.quadratic, rtol=1e-4)
+    np.testing.assert_allclose(found[0], expected[-1], atol=1e-3)
+
+
 def test_memory_is_bounded_by_the_window() -> None:
     extract = extractor(0.0)
     stream = IvectorStream(extract, extract.new_speaker())
