@@ -103,6 +103,7 @@ class BlockSampler(Sampler):
 
         def load(number: int) -> tuple[torch.Tensor, DeviceFrames]:
             """The rows of a group's minibatches, those that were asked for, and where they lie."""
+            give_back()  # what the group before last has left
             begin, first = sum(lengths[:number]), max(int(edges[number]), start * self.minibatch_size)
             frames, end, until = [shuffled(number)[first - begin :]], begin + lengths[number], int(edges[number + 1])
             while end < until:
@@ -114,7 +115,7 @@ class BlockSampler(Sampler):
             source = self.shared.loaded(chosen)
             rows = source.numbers(chosen)
             del chosen
-            give_back()  # of all groups before
+            give_back()
             return rows, source
 
         asked = [number for number in range(len(groups)) if edges[number + 1] > max(edges[number], start * self.minibatch_size)]

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pykaldist.devices import computing_on
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch, Partition, Sampler
 from pykaldist.frames.store import FrameStore, pack
@@ -105,9 +106,10 @@ class Measured:
 
 
 def devices(job: Job) -> int:
-    """The number of devices of this machine, for workers of this kind."""
-    if torch.device(job.device).type == "cuda":
-        return torch.cuda.device_count()
+    """The number of devices of this machine, for workers of this kind; one where a single GPU is named."""
+    device = torch.device(job.device)
+    if device.type == "cuda":
+        return torch.cuda.device_count() if device.index is None else 1
     return max(1, len(os.sched_getaffinity(0)) // job.num_threads)
 
 
@@ -116,7 +118,7 @@ def measure(job: Job, exchange: bool = True) -> Measured:
     before = torch.get_num_threads()
     torch.set_num_threads(job.num_threads)
     try:
-        with torch.no_grad(), tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
+        with torch.no_grad(), computing_on(torch.device(job.device)), tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
             trial = _Trial(job, Path(folder))
             alone, scoring = trial.steps(), trial.score_seconds()
             memory, work = trial.memory_bandwidth(), trial.work_bandwidth()

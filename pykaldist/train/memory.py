@@ -228,6 +228,7 @@ def settled(ledger: Ledger, device: torch.device, processes: Processes, cure: st
     sharing = _sharing(device, processes)
     ledger.entries["cuBLAS"] = WORKSPACES * _workspace(device)
     free = free_bytes(device) // sharing
+    processes.barrier()  # before one that shares the device takes any of it
     room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}", cure)
     words = f"{ledger.described()}; {gigabytes(free)} are free on {device}"
     return room, words if room is None else f"{words}: the training frames come in pieces, in {gigabytes(room)}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pykaldist.devices import choose_device
+from pykaldist.devices import choose_device, parse_device
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
@@ -197,7 +197,8 @@ def _measured(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None
               exchange: bool) -> tuple[Cluster, dict[str, str], list[str]]:
     """(the measured cluster, where each number is from, notes)."""
     shape, data = _shape(options, stores), _data(options, None, stores)
-    device = choose_device(options.device or "auto").partition(":")[0]
+    chosen, named = choose_device(options.device or "auto"), parse_device(options.device or "auto")[1]
+    device = chosen if named is not None else chosen.partition(":")[0]
     job = Job(**shape, minibatch_size=int(data["minibatch_size"]), optimizer=options.optimizer or "sgd", device=device,
               num_threads=options.num_threads or 1, store=str(stores[0].path) if stores else "",
               strategies=tuple(options.strategies()) if exchange else ())

@@ -14,10 +14,11 @@ from trained import workers
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
+from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.strategies import ssgd
 from pykaldist.parallel.strategies.base import rounding
 from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
-from pykaldist.train import dbn, experiment
+from pykaldist.train import dbn, experiment, memory
 from pykaldist.train.memory import Ledger
 
 CELLS = ["--hid-layers", "2", "--hid-dim", "32", "--projection-dim", "16", "--peepholes", "true"]
@@ -139,3 +140,25 @@ def test_a_large_model_is_exchanged_in_parts(make_store, tmp_path, trained, monk
     store = make_store([80], dim=20, seed=2, name="dev").path.parent
     peak, ledger = trained(store, *OF_STRATEGIES, *workers("ssgd", tmp_path), *options)
     assert 0.6 * ledger.total < peak <= ledger.total, (peak, ledger.described())
+
+
+@pytest.mark.gpu
+def test_nobody_takes_memory_before_all_have_looked_what_is_free(emulated, monkeypatch):
+    """Of processes that share a device."""
+    done = []
+
+    class Two(SingleProcess):
+        """Says that another process computes on the same device."""
+
+        size = 2
+
+        def gather(self, part):
+            return [part, part]
+
+        def barrier(self):
+            done.append("barrier")
+
+    free = memory.free_bytes
+    monkeypatch.setattr(memory, "free_bytes", lambda device: done.append("free") or free(device))
+    room, words = memory.settled(Ledger({memory.FRAMES: 1000}), torch.device("cuda:0"), Two())
+    assert done == ["free", "barrier"] and room is None and "are free on cuda:0" in words

@@ -48,6 +48,13 @@ def test_a_store_gives_the_data(make_store):
     assert found.alone.compute > 0
 
 
+@pytest.mark.gpu(devices=2)
+def test_a_gpu_that_is_named_is_measured_alone(cuda):
+    found = measure(dataclasses.replace(JOB, device="cuda:1"))
+    assert found.devices == 1 and found.exchange is None and torch.cuda.current_device() == 0
+    assert torch.cuda.max_memory_allocated(1) > 0 and (cuda is None or torch.cuda.max_memory_allocated(0) == 0)
+
+
 def test_two_processes_compute_and_exchange():
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core: two processes would take turns, and their exchange could not be timed")

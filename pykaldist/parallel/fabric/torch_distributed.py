@@ -42,13 +42,15 @@ def _exchange() -> Iterator[None]:
     """Turn the error of a collective operation into ProcessLostError.
 
     gloo and NCCL raise RuntimeError where a process has ended, or does not come within the timeout: torch has no one type of its own for
-    that.
+    that. A fault of this process's own device, such as an illegal address, is none of the others.
     """
     try:
         yield
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
+        if "CUDA error" in str(error) and "NCCL" not in str(error):
+            raise
         raise ProcessLostError(str(error)) from error
 
 

@@ -35,7 +35,7 @@ def expected_fabric(options: JobOptions, count: int) -> str:
 
     Where they are all to be on this machine, it is what `place` says. Raises UserError there for what is not possible.
     """
-    if several_hosts(options) or (under_slurm() and not options.hosts):
+    if several_hosts(options) or by_srun(options):
         return options.fabric or "mpi"  # by which they meet; what other machines have is not known here
     devices = () if parse_device(options.device)[0] == "cpu" else tuple(map(str, range(num_visible())))
     return place([Seen(socket.gethostname(), devices, has_nccl())] * count, options.device, options.fabric).fabric
@@ -63,9 +63,31 @@ def parse_hosts(text: str) -> list[tuple[str, int | None]]:
     return hosts
 
 
+def _counted_hosts(options: JobOptions) -> list[tuple[str, int | None]]:
+    """The hosts of `--hosts`; those without a number have as much room as this machine, which has to be one of them."""
+    hosts = parse_hosts(options.hosts)
+    unknown = next((host for host, count in hosts if count is None), None)
+    if unknown is not None and not any(is_here(host) for host, _ in hosts):
+        raise UserError(f"--hosts {options.hosts}: {unknown} has no number of processes, and this machine is not one of the hosts, so that "
+                        f"it is not known how many GPUs or cores these have; say it ({unknown}:8), or give --nproc.")
+    return hosts
+
+
 def under_slurm() -> bool:
     """True where srun has to start the processes."""
     return "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
+
+
+def by_srun(options: JobOptions) -> bool:
+    """True where srun starts the processes of a job.
+
+    It does in an allocation of SLURM, unless `--hosts` says otherwise, or the allocation is one task that sees several GPUs: then processes
+    start here, one for each of them.
+    """
+    if not under_slurm() or options.hosts:
+        return False
+    one = os.environ.get("SLURM_JOB_NUM_NODES") == os.environ.get("SLURM_NTASKS") == "1"
+    return not (one and parse_device(options.device)[0] != "cpu" and num_visible() > 1)
 
 
 def num_processes(options: JobOptions) -> int:
@@ -77,8 +99,8 @@ def num_processes(options: JobOptions) -> int:
     if options.launcher == "ray":
         return options.ngpu  # Ray knows what room there is
     if options.hosts:
-        room = sum(slots or devices_here(options) for _, slots in parse_hosts(options.hosts))
-    elif under_slurm():
+        room = sum(slots or devices_here(options) for _, slots in _counted_hosts(options))
+    elif by_srun(options):
         room = int(os.environ.get("SLURM_NTASKS") or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) * devices_here(options))
     else:
         room = devices_here(options)
@@ -89,7 +111,7 @@ def several_hosts(options: JobOptions) -> bool:
     """True where the processes of a job may be on another machine than this one."""
     if options.hosts:
         return not all(is_here(host) for host, _ in parse_hosts(options.hosts))
-    return under_slurm() and os.environ.get("SLURM_JOB_NUM_NODES") != "1"
+    return by_srun(options) and os.environ.get("SLURM_JOB_NUM_NODES") != "1"
 
 
 def needs_launcher(options: JobOptions) -> bool:
@@ -115,16 +137,15 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     several = several_hosts(options)
     if options.launcher == "ray":
         load_ray()
-        gpu = parse_device(options.device)[0] == "cuda" or options.fabric == "nccl"
-        return [Command([sys.executable, "-m", "pykaldist.parallel.launch.on_ray", str(count), str(int(gpu)), *verb],
-                        variables(options.interface))]
+        kind = "cuda" if options.fabric == "nccl" else parse_device(options.device)[0]
+        return [Command([sys.executable, "-m", "pykaldist.parallel.launch.on_ray", str(count), kind, *verb], variables(options.interface))]
     env = variables(options.interface if several else LOOPBACK_INTERFACE)
     supervise = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised)] if supervised is not None else []
     if options.elastic:
         env[REPLACEMENTS] = str(options.replacements)
-    by_srun = under_slurm() and not options.hosts
+    srun = by_srun(options)
     if expected_fabric(options, count) in ("gloo", "nccl"):
-        if by_srun:
+        if srun:
             env["SLURM_MPI_TYPE"] = "none"
         elif not several:
             port = str(free_port(LOOPBACK))
@@ -140,7 +161,7 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
                             "(pip install mpi4py), or use --fabric gloo.")
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
     verb = [*supervise, *verb]
-    if by_srun:
+    if srun:
         cpus = os.environ.get("SLURM_CPUS_PER_TASK")  # since 22.05 srun does not take it from there
         cores = [f"--cpus-per-task={cpus}"] if cpus else []
         return [Command(["srun", f"--ntasks={count}", *cores, "--kill-on-bad-exit=1", "--export=ALL", *verb], env)]

@@ -114,11 +114,9 @@ class JobOptions:
                 raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
                                 "--fabric but virtual.")
             self.fabric = "virtual"
-        if self.launcher == "ray":
-            if self.fabric in ("mpi", "virtual") or self.hosts or self.elastic:
-                found = f"--fabric {self.fabric}" if self.fabric in ("mpi", "virtual") else "--hosts" if self.hosts else "--elastic true"
-                raise UserError(f"--launcher ray {found}: Ray places the processes, which meet by gloo or nccl; leave one of the two out.")
-            self.fabric = self.fabric or "gloo"
+        if self.launcher == "ray" and (self.fabric in ("mpi", "virtual") or self.hosts or self.elastic):
+            found = f"--fabric {self.fabric}" if self.fabric in ("mpi", "virtual") else "--hosts" if self.hosts else "--elastic true"
+            raise UserError(f"--launcher ray {found}: Ray places the processes, which meet by gloo or nccl; leave one of the two out.")
         if self.hierarchical_allreduce and (self.deterministic or self.fabric == "virtual"):
             why = "--deterministic true: those sums go in the order of workers" if self.deterministic else \
                 "--fabric virtual: one process has nobody to sum with"

@@ -1,10 +1,11 @@
 """The program that starts the processes of a job on a Ray cluster, for `--launcher ray`.
 
-    python -m pykaldist.parallel.launch.on_ray <processes> <gpus of a process> <command> ...
+    python -m pykaldist.parallel.launch.on_ray <processes> <cpu, cuda, or auto> <command> ...
 
-Each process is a task of Ray, which holds a CPU, or a GPU as well, and runs the command with torchrun's variables. The tasks are packed on
-as few machines as hold them, and numbered machine by machine; process 0 is where all meet. What they print comes here, from where the
-launcher passes it on. The cluster is that of RAY_ADDRESS, or of this machine, where one runs; else Ray is started for the job.
+Each process is a task of Ray, which holds a CPU, and with cuda, or with auto where the cluster has enough of them, a GPU as well. It runs
+the command with torchrun's variables. The tasks are packed on as few machines as hold them, and numbered machine by machine; process 0 is
+where all meet. What they print comes here, from where the launcher passes it on. The cluster is that of RAY_ADDRESS, or of this machine,
+where one runs; else Ray is started for the job.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pykaldist.errors import UserError
@@ -76,24 +77,31 @@ def placed(machines: list[tuple[str, str, int]]) -> list[dict[str, str]]:
     return found
 
 
-def run(count: int, gpus: int, words: list[str]) -> int:
+def needed(count: int, device: str, has: Mapping[str, float]) -> dict[str, int]:
+    """What each of a job's processes holds of Ray's cluster, which has so much of each kind; raises UserError where it has too little."""
+    gpu = device == "cuda" or (device == "auto" and has.get("GPU", 0) >= count)
+    needs = {"CPU": 1, **({"GPU": 1} if gpu else {})}
+    if lacking := [kind for kind in needs if has.get(kind, 0) < count]:
+        raise UserError(f"the job wants {count} {lacking[0]}s of Ray, whose cluster has {has.get(lacking[0], 0):.0f}; use fewer processes "
+                        "(--nproc).")
+    return needs
+
+
+def run(count: int, device: str, words: list[str]) -> int:
     """Run the processes of a job; returns the status of the first that failed, or 0."""
     ray = load_ray()
     with contextlib.suppress(ConnectionError):
         ray.init(address="auto", log_to_driver=False, logging_level="warning")
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="warning", include_dashboard=False)
-    needs = {"CPU": 1, **({"GPU": 1} if gpus else {})}
-    has = ray.cluster_resources()
-    if lacking := [kind for kind in needs if has.get(kind, 0) < count]:
-        raise UserError(f"the job wants {count} {lacking[0]}s of Ray, whose cluster has {has.get(lacking[0], 0):.0f}; use fewer processes "
-                        "(--nproc).")
+    needs = needed(count, device, ray.cluster_resources())
     group = ray.util.placement_group([needs] * count, strategy="PACK")
     ray.get(group.ready())
 
     def task(function: Any, number: int, **options: Any) -> Any:
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
-        return ray.remote(function).options(num_cpus=1, num_gpus=gpus, max_retries=0, scheduling_strategy=strategy, **options)
+        return ray.remote(function).options(num_cpus=1, num_gpus=needs.get("GPU", 0), max_retries=0, scheduling_strategy=strategy,
+                                            **options)
 
     statuses: list[int] = []
     ended = threading.Event()
@@ -132,7 +140,7 @@ def run(count: int, gpus: int, words: list[str]) -> int:
 def main() -> int:
     """Run the command line; returns its exit status."""
     try:
-        return run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+        return run(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
     except UserError as error:
         print(f"pykaldist on-ray: ERROR: {error}", file=sys.stderr)
         return 1

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from pykaldist.errors import NotMetError
+from pykaldist.errors import NotMetError, ProcessLostError
+from pykaldist.parallel.fabric import torch_distributed
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
 from pykaldist.parallel.launch.job import free_port
 from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, variables
@@ -109,3 +110,14 @@ def test_processes_that_do_not_meet(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(NotMetError, match=r"^process 0 of 2 processes has not come .*; they meet at 127.0.0.1, port \d+$"):
         TorchDistributed(timeout=1000.0, meeting=0.5)
+
+
+def test_a_fault_of_the_device_is_no_lost_process():
+    """Running again, as after a lost process, would meet it again."""
+    with pytest.raises(ProcessLostError, match="Connection closed by peer"), torch_distributed._exchange():
+        raise RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1234")
+    with pytest.raises(ProcessLostError, match="NCCL error"), torch_distributed._exchange():
+        raise RuntimeError("NCCL error: remote process exited; CUDA error: peer access")
+    with pytest.raises(RuntimeError, match="illegal memory access") as found, torch_distributed._exchange():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    assert not isinstance(found.value, ProcessLostError)

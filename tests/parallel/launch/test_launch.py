@@ -48,11 +48,18 @@ def one(options: JobOptions) -> starting.Command:
 
 @pytest.mark.parametrize(("options", "count"), [
     ({"ngpu": 1}, 1), ({"ngpu": 3}, 3), ({"ngpu": 32}, 4), ({"ngpu": 32, "nproc": 8}, 8), ({"ngpu": 32, "fabric": "virtual"}, 1),
-    ({"ngpu": 32, "hosts": "a,b"}, 8), ({"ngpu": 32, "hosts": "a:2,b:3"}, 5), ({"ngpu": 6, "hosts": "a,b:16"}, 6),
+    ({"ngpu": 32, "hosts": "localhost,b"}, 8), ({"ngpu": 32, "hosts": "a:2,b:3"}, 5), ({"ngpu": 6, "hosts": "localhost,b:16"}, 6),
 ])
 def test_number_of_processes(options, count):
     assert starting.num_processes(cpu(**options)) == count
     assert starting.needs_launcher(cpu(**options)) == (count > 1)
+
+
+def test_room_on_other_machines_is_not_guessed():
+    """From a head node, which has other devices than the hosts."""
+    with pytest.raises(UserError, match=r"--hosts a:4,b: b has no number of processes, and this machine is not one of the hosts.*\(b:8\)"):
+        starting.num_processes(cpu(ngpu=32, hosts="a:4,b"))
+    assert starting.num_processes(cpu(ngpu=32, hosts="a,b", nproc=16)) == 16
 
 
 def test_hosts_of_a_list_and_of_a_file(tmp_path):
@@ -72,13 +79,13 @@ def test_mpiexec():
     command = one(cpu(ngpu=4))
     assert Path(command.words[0]) == Path(sys.executable).with_name("mpiexec.gforker") and command.words[1:] == ["-n", "4", *verb]
     assert command.env == variables("lo") | of_open_mpi()
-    several = one(cpu(ngpu=7, hosts="a,b"))
+    several = one(cpu(ngpu=7, nproc=7, hosts="a,b"))
     assert Path(several.words[0]).name == "mpiexec" and several.words[1:5] == ["-hosts", "a:4,b:4", "-n", "7"]
     assert several.env == of_open_mpi()
-    named = one(cpu(ngpu=7, hosts="a,b", interface="eth1"))
+    named = one(cpu(ngpu=7, nproc=7, hosts="a,b", interface="eth1"))
     assert named.words[1:4] == ["-iface", "eth1", "-hosts"] and named.env == variables("eth1") | of_open_mpi()
     assert of_open_mpi()["OMPI_MCA_rmaps_base_oversubscribe"] == "true"
-    gloo = one(cpu(ngpu=4, hosts="a,b", fabric="gloo"))
+    gloo = one(cpu(ngpu=4, nproc=4, hosts="a,b", fabric="gloo"))
     assert gloo.words[5:] == [sys.executable, "-m", "pykaldist", "train", "store", "exp"] and gloo.env["MASTER_ADDR"] == "a"
 
 
@@ -104,7 +111,7 @@ def gpus(monkeypatch):
 
 @pytest.mark.parametrize(("options", "count"), [
     ({"ngpu": 8}, 8), ({"ngpu": 2}, 2), ({"ngpu": 32}, 8), ({"ngpu": 4, "device": "cuda:1"}, 1), ({"ngpu": 4, "device": "cpu"}, 4),
-    ({"ngpu": 4, "device": "cuda:1", "hosts": "a,b"}, 2), ({"ngpu": 16, "hosts": "a:8,b"}, 16)])
+    ({"ngpu": 4, "device": "cuda:1", "hosts": "localhost,b"}, 2), ({"ngpu": 16, "hosts": "localhost:8,b"}, 16)])
 def test_number_of_processes_on_gpus(gpus, options, count):
     """One for each GPU; where one is named, it has all workers."""
     gpus(8)
@@ -113,8 +120,8 @@ def test_number_of_processes_on_gpus(gpus, options, count):
 
 @pytest.mark.parametrize(("options", "nccl", "by_mpi"), [
     ({"ngpu": 8}, True, False), ({"ngpu": 32}, True, False), ({"ngpu": 8}, False, True), ({"ngpu": 16, "nproc": 16}, True, True),
-    ({"ngpu": 8, "fabric": "mpi"}, True, True), ({"ngpu": 8, "fabric": "gloo"}, True, False), ({"ngpu": 8, "hosts": "a,b"}, True, True),
-    ({"ngpu": 8, "device": "cpu"}, True, True), ({"ngpu": 4, "nproc": 4, "device": "cuda:1"}, True, True)])
+    ({"ngpu": 8, "fabric": "mpi"}, True, True), ({"ngpu": 8, "fabric": "gloo"}, True, False),
+    ({"ngpu": 8, "hosts": "localhost,b"}, True, True), ({"ngpu": 8, "device": "cpu"}, True, True), ({"ngpu": 4, "nproc": 4, "device": "cuda:1"}, True, True)])
 def test_who_starts_processes_on_gpus(gpus, options, nccl, by_mpi):
     """Without MPI where each process has a GPU of its own on this machine, whose processes find each other by torch's variables."""
     gpus(8, nccl)
@@ -173,12 +180,29 @@ def test_srun(slurm, monkeypatch):
     assert one(cpu(ngpu=32, fabric="gloo")).env == {"SLURM_MPI_TYPE": "none"}
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
     assert one(cpu(ngpu=32)).words[2] == "--cpus-per-task=8"
-    assert "-hosts" in one(cpu(ngpu=4, hosts="a,b")).words  # what the user says comes first
+    assert "-hosts" in one(cpu(ngpu=4, nproc=4, hosts="a,b")).words  # what the user says comes first
     assert started_by() is None
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")  # one of srun's tasks
     assert started_by() == "srun" and not starting.needs_launcher(cpu(ngpu=32))
     monkeypatch.setenv("MPI_LOCALNRANKS", "3")  # a process of an mpiexec that has used srun
     assert started_by() == "mpi"
+
+
+def test_one_task_of_slurm_with_several_gpus_starts_its_processes_itself(slurm, monkeypatch):
+    """As `sbatch --ntasks=1 --gres=gpu:8` gives them; a task on CPUs, or with one GPU, is one process."""
+    slurm()
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setattr(starting, "has_nccl", lambda: True)
+    for visible, device, count in ((8, "cuda", 8), (8, "auto", 8), (1, "cuda", 1), (8, "cuda:1", 1), (8, "cpu", 1), (0, "auto", 1)):
+        monkeypatch.setattr(starting, "num_visible", lambda visible=visible: visible)
+        options = JobOptions(device=device, ngpu=8, strategy="ma")
+        assert starting.num_processes(options) == count and starting.needs_launcher(options) == (count > 1)
+    monkeypatch.setattr(starting, "num_visible", lambda: 8)
+    found = starting.commands(JobOptions(device="cuda", ngpu=8, strategy="ma"), ["train", "store", "exp"])
+    assert [command.env["RANK"] for command in found] == list("01234567") and all("srun" not in command.words for command in found)
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    assert one(JobOptions(device="cuda", ngpu=8, strategy="ma")).words[:2] == ["srun", "--ntasks=8"]
 
 
 @pytest.fixture

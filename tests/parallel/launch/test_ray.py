@@ -35,6 +35,30 @@ def test_what_ray_does_not_start(options: dict[str, str], what: str) -> None:
         JobOptions(launcher="ray", **options)
 
 
+@pytest.mark.parametrize(("device", "has", "needs"), [
+    ("cpu", {"CPU": 4, "GPU": 4}, {"CPU": 1}), ("cuda", {"CPU": 4, "GPU": 4}, {"CPU": 1, "GPU": 1}),
+    ("auto", {"CPU": 4, "GPU": 4}, {"CPU": 1, "GPU": 1}), ("auto", {"CPU": 4, "GPU": 1}, {"CPU": 1}), ("auto", {"CPU": 9}, {"CPU": 1})])
+def test_what_a_process_holds(device: str, has: dict[str, float], needs: dict[str, int]) -> None:
+    assert on_ray.needed(4, device, has) == needs
+    with pytest.raises(UserError, match=r"the job wants 10 CPUs of Ray, whose cluster has \d; use fewer processes"):
+        on_ray.needed(10, device, has)
+
+
+def test_too_few_gpus_are_a_sentence() -> None:
+    with pytest.raises(UserError, match="the job wants 4 GPUs of Ray, whose cluster has 0"):
+        on_ray.needed(4, "cuda", {"CPU": 8})
+
+
+@pytest.mark.parametrize(("options", "kind"), [
+    ({"device": "cuda"}, "cuda"), ({"device": "cuda:1"}, "cuda"), ({"device": "cpu"}, "cpu"), ({}, "auto"), ({"fabric": "nccl"}, "cuda")])
+def test_the_fabric_is_that_of_the_devices_which_processes_get(options: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They find it out where they are, as under torchrun: nccl between GPUs."""
+    monkeypatch.setattr(starting, "load_ray", lambda: None)
+    job = JobOptions(launcher="ray", ngpu=4, strategy="ma", **options)
+    (command,) = starting.commands(job, ["train", "store", "exp"])
+    assert command.words[2:5] == ["pykaldist.parallel.launch.on_ray", "4", kind] and job.fabric == options.get("fabric")
+
+
 def test_ranks_go_from_machine_to_machine() -> None:
     found = on_ray.placed([("a", "10.0.0.1", 7), ("b", "10.0.0.2", 8), ("a", "10.0.0.1", 9)])
     names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
