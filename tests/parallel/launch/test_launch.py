@@ -121,7 +121,8 @@ def test_number_of_processes_on_gpus(gpus, options, count):
 @pytest.mark.parametrize(("options", "nccl", "by_mpi"), [
     ({"ngpu": 8}, True, False), ({"ngpu": 32}, True, False), ({"ngpu": 8}, False, True), ({"ngpu": 16, "nproc": 16}, True, True),
     ({"ngpu": 8, "fabric": "mpi"}, True, True), ({"ngpu": 8, "fabric": "gloo"}, True, False),
-    ({"ngpu": 8, "hosts": "localhost,b"}, True, True), ({"ngpu": 8, "device": "cpu"}, True, True), ({"ngpu": 4, "nproc": 4, "device": "cuda:1"}, True, True)])
+    ({"ngpu": 8, "hosts": "localhost,b"}, True, True), ({"ngpu": 8, "device": "cpu"}, True, True),
+    ({"ngpu": 4, "nproc": 4, "device": "cuda:1"}, True, True)])
 def test_who_starts_processes_on_gpus(gpus, options, nccl, by_mpi):
     """Without MPI where each process has a GPU of its own on this machine, whose processes find each other by torch's variables."""
     gpus(8, nccl)
