@@ -6,7 +6,10 @@ import pytest
 
 from pykaldist.cli import main
 
-COMMANDS = [], ["--hours", "2000", "--ngpu", "1,8,64"]  # those that the page names
+SMALL = ",".join(f"{name}-small" for name in ("su2015-dnn", "chen2016-dnn", "chen2016-dblstm", "chan2015-cnn", "chan2015-rnn",
+                                              "ibm2019-lstm"))
+COMMANDS = ([], ["--hours", "2000", "--ngpu", "1,8,64"],  # those that the page names
+            ["--dtypes", "bf16", "--hours", "300", "--ngpu", "1,8", "--nnets", SMALL])
 OTHERS = ["--nnets", "su2015-dnn", "--optimizers", "adam,muon", "--dtypes", "bf16", "--gpus", "h100"]
 NOT_PREDICTED = {"layer", "commit", "seed"}  # the first cells of tables of what was counted or measured
 H100 = "NVIDIA H100 80GB HBM3"
