@@ -18,8 +18,8 @@ FOLDERS = {
 }
 FOLDERS_OF_ROOMS = [(room, folder) for room, folders in FOLDERS.items() for folder in folders]
 MOST_FILES = 13  # of a folder, __init__.py among them
-GROUND = {"deterministic", "devices", "errors", "kernels", "options", "pieces", "progress", "scheduling", "environment", "setup_venv",
-         "usage", "jobs", "interrupts", "cures", "__init__", "__main__"}
+GROUND = {"deterministic", "devices", "errors", "host_memory", "kernels", "options", "pieces", "progress", "scheduling", "environment",
+         "setup_venv", "usage", "jobs", "interrupts", "cures", "__init__", "__main__"}
 GROUND_FOLDERS = {"jobs"}  # those of it that are folders, which use nothing else of the ground
 PACKAGE = Path(__file__).resolve().parent.parent / "pykaldist"
 
