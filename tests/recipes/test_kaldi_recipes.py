@@ -163,7 +163,7 @@ class TestKaldis:
     def test_rm_chain(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """`local/chain/run_tdnn.sh`, unedited, on so much speech that its UBM has enough; of `run.sh` before it, what it builds on."""
         recipe = copied(kaldi_egs, "rm/s5", tmp_path)
-        rm.lay_out(shared, tmp_path / "corpus", speakers=60)
+        rm.lay_out(shared, tmp_path / "corpus", speakers=60, each=10)
         edited(recipe / "run.sh", "/export/corpora5/LDC/LDC93S3A/rm_comp", f"{tmp_path}/corpus")
         script = (recipe / "run.sh").read_text()
         lda, sat = script.index("#  Do MMI on top of LDA+MLLT."), script.index("## Do LDA+MLLT+SAT, and decode.")

@@ -10,12 +10,12 @@ TESTS = ("1_mar87", "2_oct87", "4_feb89", "5_oct89", "6_feb91", "7_sep92")
 END = "SENTENCE-END"
 
 
-def lay_out(shared: Path, folder: Path, speakers: int = 10) -> None:
+def lay_out(shared: Path, folder: Path, speakers: int = 10, each: int = 8) -> None:
     """`folder`/{rm1_audio1,rm1_audio2,rm2_audio}; some speakers are in two test sets, as one is on the discs.
 
-    `speakers`: of the training data, with 8 utterances each.
+    `speakers`: of the training data, with `each` utterances.
     """
-    train, development = some(an4(shared), speakers, 8), some(an4(shared), 3, 8, speakers)
+    train, development = some(an4(shared), speakers, each), some(an4(shared), 3, 8, speakers)
     tested = some(an4(shared, "test"), 7, 4)
     disc1, disc2 = folder / "rm1_audio1/rm1", folder / "rm1_audio2/2_4_2"
     numbers: dict[str, int] = {}
