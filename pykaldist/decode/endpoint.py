@@ -81,14 +81,18 @@ def given_endpoint_options(args: argparse.Namespace) -> list[str]:
             if name.startswith("endpoint.") and value != defaults.get(name)]
 
 
+def phone_numbers(option: str, text: str) -> set[int]:
+    """The phones that an option lists as 1:2:3; raises UserError where it does not."""
+    try:
+        return {int(phone) for phone in text.split(":")}
+    except ValueError as error:
+        raise UserError(f"--{option} {text}: expected phone numbers, such as 1:2:3.") from error
+
+
 def endpointing_from(args: argparse.Namespace, silence_csl: str) -> Endpointing:
     """The endpointing that the parsed options say; `silence_csl` are the silence phones where no option names them."""
     values = vars(args)
-    text = values["endpoint.silence_phones"] or silence_csl
-    try:
-        phones = {int(phone) for phone in text.split(":")}
-    except ValueError as error:
-        raise UserError(f"--endpoint.silence-phones {text}: expected phone numbers, such as 1:2:3.") from error
+    phones = phone_numbers("endpoint.silence-phones", values["endpoint.silence_phones"] or silence_csl)
     names = [one.name for one in dataclasses.fields(EndpointRule)]
     return Endpointing(phones, tuple(EndpointRule(**{name: values[f"endpoint.rule{number}.{name}"] for name in names})
                                      for number in range(1, len(RULES) + 1)))

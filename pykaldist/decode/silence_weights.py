@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from pykaldist.decode.endpoint import phone_numbers
 from pykaldist.errors import UserError
 
 BACK = 100  # output frames that still change, at most
@@ -24,7 +25,7 @@ OPTION = "ivector-silence-weighting"
 class SilenceWeighting:
     """Which phones are silence, and what silence counts: nothing at 0, like speech at 1."""
 
-    silence_phones: Collection[int] = field(default_factory=list)
+    silence_phones: Collection[int]
     silence_weight: float = 1.0
     max_state_duration: float = -1.0  # below 1: runs may be of any length
 
@@ -96,9 +97,5 @@ def silence_weighting_from(args: argparse.Namespace, silence_csl: str) -> Silenc
     """The weighting that the parsed options say; `silence_csl` are the silence phones where no option names them."""
     prefix = f"{OPTION.replace('-', '_')}."
     values = {name.removeprefix(prefix): value for name, value in vars(args).items() if name.startswith(prefix)}
-    text = values["silence_phones"] or silence_csl
-    try:
-        phones = {int(phone) for phone in text.split(":")}
-    except ValueError as error:
-        raise UserError(f"--{OPTION}.silence-phones {text}: expected phone numbers, such as 1:2:3.") from error
+    phones = phone_numbers(f"{OPTION}.silence-phones", values["silence_phones"] or silence_csl)
     return SilenceWeighting(phones, values["silence_weight"], values["max_state_duration"])

@@ -125,9 +125,9 @@ def _replay_next(graphs: Iterator[torch.cuda.CUDAGraph]) -> None:
 
 
 class ObjectiveGraphs:
-    """The memory that an objective computes from and to, by its kind, and on a GPU the CUDA graphs of it, kept between minibatches.
+    """The buffers of an objective, which stay in place between minibatches of one kind, and on a GPU the CUDA graphs that work on them.
 
-    It keeps that of as many kinds as graphs are recorded. Others have theirs for one minibatch, and run as they are.
+    As many kinds have them as graphs are recorded. Others get buffers for one minibatch, and run without a graph.
     """
 
     def __init__(self) -> None:

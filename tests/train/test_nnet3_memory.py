@@ -52,7 +52,7 @@ def ledgers(monkeypatch) -> list[Ledger]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS])
-def test_a_run_takes_what_was_forecast(prepared, tmp_path, monkeypatch, emulated, ledgers, capsys, name):
+def test_a_run_takes_what_was_forecast(prepared, tmp_path, emulated, ledgers, capsys, name):
     assert main([*words(prepared, "--device", "cuda", *RUNS[name]), str(tmp_path / "exp")]) == 0
     (ledger,) = ledgers
     store = FrameStore(prepared / "exp/store/train")
