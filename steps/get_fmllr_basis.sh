@@ -9,20 +9,23 @@ Writes <exp-dir>/fmllr.basis, for decode_basis_fmllr.sh and align_basis_fmllr.sh
 Options:
   --per-utt true|false      # gradients of utterances, not of speakers, of whom there may be too few ($per_utt)
   --silence-weight <w>      # weight of frames of silence ($silence_weight)
-  --nj <n>                  # threads; nothing else depends on it ($nj)
-  --cmd <command>           # how to run the job (run.pl)
-  --device <name>           # cpu, cuda, cuda:N, or auto ($device)
+$(gmm_job_usage "jobs, no more than utterances (4)")
 EOF
 }
 
-nj=4 cmd=run.pl device=cpu per_utt=true silence_weight=0.01
+nj=4 cmd=run.pl jobs=auto block_frames=0 keep_feats=auto device=cpu per_utt=true silence_weight=0.01
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 dir=$3
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$dir/final.mdl" "$dir/ali.1.gz"; do
   [ -f "$f" ] || { . missing.sh get_fmllr_basis.sh "$f"; exit 1; }
 done
-$cmd "$dir/log/basis.log" pykaldist get-fmllr-basis --nj "$nj" --device "$device" --per-utt "$per_utt" --silence-weight "$silence_weight" \
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
+options=(--nj "$nj" --block-frames "$block_frames" --keep-feats "$keep_feats" --device "$device")
+gmm_jobs
+$stage_cmd "$dir/log/basis.log" pykaldist get-fmllr-basis "${options[@]}" --per-utt "$per_utt" --silence-weight "$silence_weight" \
   "$data" "$lang" "$dir" || exit 1
 echo "get_fmllr_basis.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/basis.log"); basis in $dir/fmllr.basis"

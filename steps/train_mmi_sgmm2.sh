@@ -17,15 +17,16 @@ Options, Kaldi's with Kaldi's defaults:
   --acwt <scale>               # of log-likelihoods ($acwt)
   --update-opts <options>      # of the estimation, such as "--tau-v=50 --lrate-v=0.5" (pykaldist train-mmi-sgmm2 --help)
   --stage <n>                  # iteration to go on with, where a training was interrupted; up to 0: from the beginning ($stage)
-  --cmd <command>              # how to run the job ($cmd)
   --config <file>              # options, one a line as name=value
 and
-  --nj <n>                     # threads; nothing depends on it (as many as <alignment-dir> has files of alignments)
+$(array_job_usage "jobs, no more than utterances (as many as <alignment-dir> has files of alignments)")
+$(keep_feats_usage)
 EOF
 }
 
-cmd=run.pl num_iters=4 boost=0.0 cancel=true drop_frames=false acwt=0.1 stage=0 update_opts="" transform_dir="" nj=""
+cmd=run.pl jobs=auto block_frames=0 keep_feats=auto num_iters=4 boost=0.0 cancel=true drop_frames=false acwt=0.1 stage=0 update_opts="" transform_dir="" nj=""
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 ali=$3 denlats=$4 exp=$5
@@ -36,11 +37,13 @@ done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
+options=(--nj "$nj" --block-frames "$block_frames" --keep-feats "$keep_feats" --num-iters "$num_iters")
+gmm_jobs
 if [ "$stage" -le 0 ] || [ ! -f "$exp/denlats/manifest.json" ]; then
   $cmd "$exp/log/pack.log" pykaldist pack-lattices "$lang" "$ali" "$denlats" "$exp/denlats" || exit 1
   echo "train_mmi_sgmm2.sh: $(sed -n 's/^SUMMARY: //p' "$exp/log/pack.log")"
 fi
-$cmd "$exp/log/train.log" pykaldist train-mmi-sgmm2 --nj "$nj" --num-iters "$num_iters" --boost "$boost" --cancel "$cancel" \
+$stage_cmd "$exp/log/train.log" pykaldist train-mmi-sgmm2 "${options[@]}" --boost "$boost" --cancel "$cancel" \
   --drop-frames "$drop_frames" --acwt "$acwt" --stage "$stage" ${transform_dir:+--transform-dir "$transform_dir"} $update_opts \
   "$data" "$lang" "$ali" "$exp/denlats" "$exp" || exit 1
 grep '^WARNING:' "$exp/log/train.log" | sed 's/^/train_mmi_sgmm2.sh: /' >&2

@@ -26,20 +26,21 @@ Options, Kaldi's with Kaldi's defaults:
   --retry-beam <beam>          # where an utterance does not reach its end ($retry_beam)
   --scale-opts <options>       # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1")
   --context-opts <options>     # the tree's window of phones, and the modelled one's place in it ("--context-width=3 --central-position=1")
-  --cmd <command>              # how to run the job (run.pl)
   --config <file>              # options, one a line as name=value
   --rand-prune, --stage, --group <n>, --increase-iters <list>, --parallel-opts <options>   # taken as Kaldi takes them, and change nothing:
-                               # posteriors are summed up whole, by threads of one job, and the training begins anew
+                               # posteriors are summed up whole, and the training begins anew
 and
-  --nj <n>                     # threads, and files of alignments (as many as <alignment-dir> has)
+$(array_job_usage "jobs, and files of alignments (as many as <alignment-dir> has)")
+$(keep_feats_usage)
   --seed <n>                   # of the questions and the splits (0)
 EOF
 }
 
-nj="" cmd=run.pl stage=-6 context_opts="" scale_opts="" num_iters=25 num_iters_alimdl=3 max_iter_inc=15 realign_iters="5 10 15"
+nj="" cmd=run.pl jobs=auto block_frames=0 keep_feats=auto stage=-6 context_opts="" scale_opts="" num_iters=25 num_iters_alimdl=3 max_iter_inc=15 realign_iters="5 10 15"
 spkvec_iters="5 8 12 17" increase_iters="6 10 14" rand_prune=0.1 phn_dim="" spk_dim="" power=0.25 beam=8 self_weight=0.9 retry_beam=40
 group=3 parallel_opts="" leaves_per_group=5 update_m_iter=4 spk_dep_weights=true seed=0
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 7 ]; then usage >&2; exit 1; fi
 data=$3 lang=$4 ali=$5 ubm=$6 dir=$7
@@ -50,11 +51,12 @@ done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
 options=()
-for option in nj num_iters num_iters_alimdl max_iter_inc realign_iters spkvec_iters power self_weight leaves_per_group update_m_iter \
+for option in nj block_frames keep_feats num_iters num_iters_alimdl max_iter_inc realign_iters spkvec_iters power self_weight leaves_per_group update_m_iter \
   spk_dep_weights beam retry_beam seed; do
   options+=("--${option//_/-}=${!option}")
 done
-$cmd "$dir/log/train.log" pykaldist train-sgmm2 "${options[@]}" ${phn_dim:+"--phn-dim=$phn_dim"} ${spk_dim:+"--spk-dim=$spk_dim"} $scale_opts \
+gmm_jobs
+$stage_cmd "$dir/log/train.log" pykaldist train-sgmm2 "${options[@]}" ${phn_dim:+"--phn-dim=$phn_dim"} ${spk_dim:+"--spk-dim=$spk_dim"} $scale_opts \
   $context_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed "s/^/$name: /" >&2
 echo "$name: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

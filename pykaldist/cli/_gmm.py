@@ -28,8 +28,9 @@ def add_ubm_arguments(parser: argparse.ArgumentParser, file: str) -> None:
     parser.add_argument("lang", help="language directory")
     parser.add_argument("ali", help="directory of alignments; its model, features, and transforms if any, are used")
     parser.add_argument("exp", help=f"directory of the UBM, {file}")
-    parser.add_argument("--nj", type=int, default=1, help="threads (default: 1)")
+    parser.add_argument("--nj", type=int, default=1, help="threads, or jobs (default: 1)")
     add_options(parser, UbmOptions)
+    add_options(parser, JobsOptions)
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, options: type, of_ali: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Be one of the jobs of a GMM training or alignment, which starts them by itself; see steps/train_mono.sh --jobs."""
+"""Be one of the jobs of a training or alignment of GMMs, UBMs or SGMMs, which starts them; see steps/train_mono.sh --jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is loaded
 
+from pykaldist.hmm.ivector import stages  # noqa: F401 its tasks, which a job finds by their names
+from pykaldist.hmm.sgmm import experiment  # noqa: F401 likewise
 from pykaldist.hmm.training.jobs import carry_out
-from pykaldist.train import gmm_sequence  # noqa: F401 its tasks, which a job finds by their names
+from pykaldist.train import gmm_sequence, sgmm_sequence  # noqa: F401 likewise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

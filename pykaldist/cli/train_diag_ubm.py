@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 
 from pykaldist.cli._gmm import add_device, add_ubm_arguments
 from pykaldist.hmm.gmm.ubm import UbmOptions
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import from_args
 from pykaldist.train.gmm_sequence_dirs import train_diag_ubm_dir
 
@@ -19,5 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    made = train_diag_ubm_dir(args.num_gauss, args.data, args.lang, args.ali, args.exp, from_args(UbmOptions, args), args.nj, args.device)
+    made = train_diag_ubm_dir(args.num_gauss, args.data, args.lang, args.ali, args.exp, from_args(UbmOptions, args), args.nj, args.device,
+                              jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

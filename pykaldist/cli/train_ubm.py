@@ -10,6 +10,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 from pykaldist.cli._gmm import add_ubm_arguments
 from pykaldist.hmm.gmm.ubm import UbmOptions
 from pykaldist.hmm.sgmm.experiment import train_ubm_dir
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import boolean, from_args
 
 
@@ -21,5 +22,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     made = train_ubm_dir(args.num_gauss, args.data, args.lang, args.ali, args.exp, from_args(UbmOptions, args), args.num_gselect,
-                         args.no_fmllr, args.nj)
+                         args.no_fmllr, args.nj, jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

@@ -141,7 +141,7 @@ def _estimate(source: LatticeStatistics, divider: SgmmModel, model: SgmmModel, n
     for speaker, feats, items in source.items(divider, note, rescore=divider is model):
         speakers = divider.speakers(speaker)
         terms = divider.scorer.terms(feats, divider.selected(feats), speakers)
-        stats = SpeakerStats.of_frames(divider.scorer, feats, terms, speakers, items, model.scorer)
+        stats = SpeakerStats.of_frames(divider.scorer, feats, terms, speakers, items, np.zeros(1, np.int64), model.scorer)
         sums[speaker] = sums[speaker] + stats if speaker in sums else stats
     gain = frames = 0.0
     for speaker, stats in sums.items():

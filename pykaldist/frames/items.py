@@ -24,7 +24,7 @@ from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum, checksum_of
-from pykaldist.io.scratch import PagesRead
+from pykaldist.io.scratch import PagesRead, release
 from pykaldist.io.tables import read_lines
 
 Layout = Mapping[str, tuple[str, Any]]
@@ -95,6 +95,12 @@ class Items:
     def note(self, numbers: Sequence[int] | np.ndarray) -> None:
         """Note that items are going to be read, so that not all that were read before stay in memory."""
         self._pages.note(np.asarray(numbers, np.int64))
+
+    def passed(self, first: int, end: int) -> None:
+        """Let go of the memory of items `first` to `end` - 1, which were read one behind the other."""
+        for name, values in self._arrays.items():
+            offsets = self._offsets[self._layout[name][0]]
+            release(values[offsets[first] : offsets[end]])
 
 
 class ItemsWriter:

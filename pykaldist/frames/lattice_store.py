@@ -98,6 +98,10 @@ class LatticeStore:
         reference = [np.zeros(0, np.int32), *(self._items.array("reference", number) for number in numbers)]
         return Lattices.joined(parts), np.concatenate(reference)
 
+    def passed(self, first: int, end: int) -> None:
+        """Let go of the memory of utterances `first` to `end` - 1, whose lattices were read one behind the other."""
+        self._items.passed(first, end)
+
     def _one(self, number: int) -> Lattices:
         states, arcs, cells, frames = (np.array([0, self._items.size(unit, number)]) for unit in OFFSETS[:4])
         own = self._items.arrays(number)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from pykaldist.errors import AGAIN, UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
+from pykaldist.io.scratch import explain_full_disk, nameless
 
 
 def write_message(path: str | os.PathLike[str], value: Any) -> None:
@@ -41,11 +43,43 @@ def read_message(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> 
         raise UserError(f"{os.fspath(path)} is damaged ({reason(error)}); {AGAIN}.") from error
 
 
+class StoredValue:
+    """A value whose arrays lie in a nameless file in a folder until it is asked for."""
+
+    def __init__(self, value: Any, folder: Path) -> None:
+        arrays: list[np.ndarray] = []
+        self._known: dict[str, type] = {}
+        self._structure = _encoded(value, arrays, self._known)
+        self._stream, self._begins = nameless(folder), list[int]()
+        with explain_full_disk(folder, sum(array.nbytes for array in arrays)):
+            for array in arrays:
+                self._begins.append(self._stream.tell())
+                np.save(self._stream, array, allow_pickle=False)
+            self._stream.flush()
+
+    def get(self) -> Any:
+        """The value, from the file, which is gone then."""
+        with self._stream:
+            arrays = {}
+            for number, begin in enumerate(self._begins):
+                self._stream.seek(begin)
+                arrays[f"a{number}"] = np.load(self._stream, allow_pickle=False)
+            return _decoded(self._structure, arrays, self._known)
+
+
+def array_bytes(value: Any) -> int:
+    """The bytes of the arrays of a value."""
+    arrays: list[np.ndarray] = []
+    _encoded(value, arrays)
+    return sum(array.nbytes for array in arrays)
+
+
 def _name(one: type) -> str:
     return f"{one.__module__}.{one.__qualname__}"
 
 
-def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
+def _encoded(value: Any, arrays: list[np.ndarray], known: dict[str, type] | None = None) -> Any:
+    """The structure of a value, whose arrays are added to `arrays`, and the classes of its objects to `known`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -55,12 +89,14 @@ def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"array": len(arrays) - 1}
     for kind in (list, tuple, set, frozenset):
         if type(value) is kind:
-            return {kind.__name__: [_encoded(one, arrays) for one in value]}
+            return {kind.__name__: [_encoded(one, arrays, known) for one in value]}
     if type(value) is dict:
-        return {"dict": [[_encoded(key, arrays), _encoded(one, arrays)] for key, one in value.items()]}
+        return {"dict": [[_encoded(key, arrays, known), _encoded(one, arrays, known)] for key, one in value.items()]}
     if not type(value).__module__.startswith("pykaldist."):
         raise TypeError(f"{type(value)} does not go into a message")
-    return {"object": _name(type(value)), "of": _encoded(dict(vars(value)), arrays)}
+    if known is not None:
+        known[_name(type(value))] = type(value)
+    return {"object": _name(type(value)), "of": _encoded(dict(vars(value)), arrays, known)}
 
 
 def _decoded(value: Any, arrays: Any, known: dict[str, type]) -> Any:

@@ -36,7 +36,6 @@ from pykaldist.hmm.gmm.indirect import following, stats_derivative
 from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.training.jobs import CLASSES
 from pykaldist.hmm.tree.transition_model import TransitionModel
-from pykaldist.io.scratch import release
 from pykaldist.nnet.forward_backward import forward_backward
 from pykaldist.nnet.frame_accuracy import Phones
 from pykaldist.options import option
@@ -146,11 +145,10 @@ class LatticeCriterion:
         number = self.opened.number
         return [(place, number[utt]) for place, utt in enumerate(corpus.utts) if utt in number]
 
-    def passes(self, corpus: Corpus, engine: Engine, score: Scorer, total: Objective, bar: Progress | None,
-               *arrays: np.ndarray) -> Iterator[Weights]:
+    def passes(self, corpus: Corpus, engine: Engine, score: Scorer, total: Objective, bar: Progress | None = None) -> Iterator[Weights]:
         """Go over the lattices of a corpus with the scores of a model, and yield the weights; the objective is added to `total`.
 
-        Behind each of them memory lets go of its rows of `arrays`, which have a row for each frame of the corpus.
+        Behind each of them memory lets go of its lattices.
         """
         numbers, offsets, start = self.numbers(corpus), corpus.offsets, 0
         while start < len(numbers):
@@ -174,8 +172,8 @@ class LatticeCriterion:
             frame, tid, weight = (np.concatenate(column) for column in zip(*found, strict=True))
             rows = slice(first, int(offsets[mine[-1][0] + 1]))
             yield Weights(rows, frame, tid, weight)
-            for array in arrays:
-                release(array[rows])
+            places = [number for _, number in mine]
+            self.opened.passed(min(places), max(places) + 1)
             start = end
 
     def _one(self, first: int, end: int, number: int, score: Scorer) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[float, int, int]]:
@@ -265,11 +263,6 @@ class Objectives:
     def progress(self) -> Progress:
         """The bar of a pass over the lattices."""
         return Progress(f"{self.criterion.name} of lattices", self.num_utts, "utt")
-
-    def passes(self, score: Scorer, total: Objective, *arrays: np.ndarray) -> Iterator[Weights]:
-        """Go over all lattices in this process, as `LatticeCriterion.passes`."""
-        with self.progress() as bar:
-            yield from self.lattices.passes(self.corpus, self.engine, score, total, bar, *arrays)
 
     def statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> Statistics:
         """The statistics of the numerator and of the denominator, and the objective, of these features of the corpus."""

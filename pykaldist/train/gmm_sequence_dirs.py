@@ -24,6 +24,7 @@ from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, write_model
 from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, weights_of_tids, write_ubm
+from pykaldist.hmm.training.accumulate import accumulate_ubm
 from pykaldist.hmm.training.experiment import THREADS, PathLike, load_corpus, read_start, replacing
 from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.tree.transition_model import TransitionModel
@@ -32,6 +33,7 @@ from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
+from pykaldist.progress import Progress
 from pykaldist.train.gmm_sequence import (
     Criterion,
     IterationOptions,
@@ -163,22 +165,22 @@ def train_fmmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ub
 
 
 def train_diag_ubm_dir(num_gauss: int, data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, options: UbmOptions,
-                       nj: int = 1, device: str = "cpu", log: Callable[[str], None] = print) -> str:
+                       nj: int = 1, device: str = "cpu", log: Callable[[str], None] = print, jobs: JobsOptions = THREADS) -> str:
     """Make and train a UBM of the system, and on the frames, of `ali_dir`; returns a line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali, ali if (ali / "trans.1").is_file() else None), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         tids, model = read_start(ali, lang, corpus)
         gmm = read_model(ali / "final.mdl")[1]
         check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
         (exp / "final.dubm").unlink(missing_ok=True)
         tid_weight = weights_of_tids(model, lang.silence_phones, options.silence_weight)
-        occupancy = occupancy_of_pdfs((mine for _, mine in corpus.parts(tids)), model)
+        occupancy = occupancy_of_pdfs((mine for _, mine in corpus.parts(tids, feats=False)), model)
         ubm = initial_ubm(gmm, occupancy, num_gauss, options.intermediate)
         log(f"{ubm.num_gauss} Gaussians made of {gmm.num_gauss}")
-        ubm = train_ubm(ubm, lambda: ((part.feats, tid_weight[mine]) for part, mine in corpus.parts(tids)), options.num_iters, engine, log,
-                        num_frames=len(corpus.feats))
+        with Progress("training the UBM", options.num_iters * len(corpus), "utt") as bar:
+            ubm = train_ubm(ubm, lambda ubm: accumulate_ubm(engine, ubm, corpus, tids, tid_weight, bar), options.num_iters, log)
         if (ali / "phones.txt").is_file():
             copy_file(ali / "phones.txt", exp / "phones.txt")
         write_text(exp / "num_jobs", f"{nj}\n")

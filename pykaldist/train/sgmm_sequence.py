@@ -7,8 +7,9 @@ for each iteration, and `final.mdl`, the last.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +19,40 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.hmm.alignments.alignment_dir import clear, record
-from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
+from pykaldist.hmm.gmm.engine import Engine, sum_pieces
 from pykaldist.hmm.sgmm.discriminative import SgmmEbwOptions, ebw_update
 from pykaldist.hmm.sgmm.frames import SgmmScorer
+from pykaldist.hmm.sgmm.full_gmm import PART
 from pykaldist.hmm.sgmm.model import AmSgmm2, read_sgmm, write_sgmm
-from pykaldist.hmm.sgmm.pieces import PART, sum_pieces
 from pykaldist.hmm.sgmm.posteriors import Items, SgmmStats
 from pykaldist.hmm.sgmm.speaker_vectors import read_speaker_vectors
-from pykaldist.hmm.sgmm.training import SpokenCorpus, of_speakers
+from pykaldist.hmm.sgmm.training import SpokenCorpus, of_speakers, scorer_of, utterance_scorer
 from pykaldist.hmm.sgmm.update import SgmmUpdate
-from pykaldist.hmm.training.experiment import PathLike, load_corpus, read_start, replacing
+from pykaldist.hmm.training.experiment import THREADS, PathLike, load_corpus, read_start, replacing
+from pykaldist.hmm.training.jobs import CLASSES, JobsOptions
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
-from pykaldist.train.gmm_sequence import IterationOptions, Mmi, Objective, Objectives, Weights, check, said
+from pykaldist.progress import Progress
+from pykaldist.train.gmm_sequence import IterationOptions, LatticeCriterion, Mmi, Objective, Objectives, Weights, check, said
 
 
 def train_sgmm_mmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, store_dir: PathLike, exp_dir: PathLike, criterion: Mmi,
                        options: IterationOptions, ebw: SgmmEbwOptions, transform_dir: PathLike | None = None, nj: int = 1, stage: int = 0,
-                       log: Callable[[str], None] = print) -> str:
+                       log: Callable[[str], None] = print, jobs: JobsOptions = THREADS) -> str:
     """Train a subspace model by MMI; returns a line that says what came out. `stage` is the iteration to go on with."""
     data, lang, ali, exp, stage = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir), max(0, stage)
     pipeline, engine, line = FeaturePipeline.from_dir(ali, Path(transform_dir) if transform_dir else None), Engine(nj), ""
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs)
         tids, transition_model = read_start(ali, lang, corpus)
         provenance.check(store_dir)
         model = read_sgmm(ali / "final.mdl")[1]
         check_dim(model.dim, corpus.feats, str(data.path), ali / "final.mdl")
         objectives = Objectives(corpus, tids, LatticeStore(store_dir), transition_model, criterion, options.acwt, engine)
-        spoken = SpokenCorpus.of(corpus, data.utt2spk, SgmmScorer(model), engine)
+        spoken = SpokenCorpus.of(corpus, data.utt2spk, model, engine)
         vectors = _vectors(ali, spoken.names, model)
         if stage:
             if not (exp / f"{stage}.mdl").is_file():
@@ -102,22 +106,45 @@ def statistics(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2, vec
 
     Raises UserError where the objective is no number, or the lattices say nothing.
     """
-    scorer, total = SgmmScorer(model), Objective()
-    sums: dict[int, SgmmStats | None] = {1: None, -1: None}
-    for weights in objectives.passes(spoken.scorer(scorer, vectors), total, spoken.corpus.feats, spoken.selected, spoken.speaker):
-        for sign, before in sums.items():
-            pieces = _pieces(spoken, weights, objectives.model.tid2pdf, sign, scorer, vectors)
-            found = sum_pieces(_piece_stats, pieces, spoken.engine.threads)
-            sums[sign] = found if before is None else before if found is None else before + found
-    check(total)
-    num, den = sums[1], sums[-1]
-    if num is None or den is None:
+    with objectives.progress() as bar:
+        found: SgmmStatistics = spoken.corpus.total(_statistics, spoken.engine, spoken.selected, spoken.speaker, bar=bar, model=model,
+                                                    vectors=vectors, lattices=objectives.lattices)
+    check(found.total)
+    if found.num is None or found.den is None:
         raise UserError("the lattices have no path beside the reference; make them with a wider --lattice-beam.")
-    return num, den, total
+    return found.num, found.den, found.total
 
 
-def _pieces(spoken: SpokenCorpus, weights: Weights, tid2pdf: np.ndarray, sign: int, *shared: Any) -> Iterator[tuple[Any, ...]]:
-    """The pieces of a run of utterances, with the weights that are above 0 (`sign` 1), or below it (-1)."""
+@dataclass
+class SgmmStatistics:
+    """The statistics of the numerator and of the denominator, None where they have no frame, and the objective."""
+
+    num: SgmmStats | None
+    den: SgmmStats | None
+    total: Objective
+
+    def __add__(self, other: SgmmStatistics) -> SgmmStatistics:
+        return SgmmStatistics(_sum(self.num, other.num), _sum(self.den, other.den), self.total + other.total)
+
+
+def _sum(one: SgmmStats | None, two: SgmmStats | None) -> SgmmStats | None:
+    return two if one is None else one if two is None else one + two
+
+
+@block_task()
+def _statistics(part: Corpus, engine: Engine, selected: np.ndarray, speaker: np.ndarray, model: AmSgmm2, vectors: np.ndarray | None,
+                lattices: LatticeCriterion, bar: Progress | None = None) -> SgmmStatistics:
+    found = SgmmStatistics(None, None, Objective())
+    work = functools.partial(_piece_stats, scorer_of(model), vectors)
+    for weights in lattices.passes(part, engine, utterance_scorer(model, vectors, part.feats, selected, speaker), found.total, bar):
+        num, den = (sum_pieces(work, _pieces((part.feats, selected, speaker), weights, lattices.model.tid2pdf, sign), engine.threads)
+                    for sign in (1, -1))
+        found = SgmmStatistics(_sum(found.num, num), _sum(found.den, den), found.total)
+    return found
+
+
+def _pieces(arrays: tuple[np.ndarray, ...], weights: Weights, tid2pdf: np.ndarray, sign: int) -> Iterator[tuple[Any, ...]]:
+    """The pieces of a run of utterances, of `arrays`, with the weights that are above 0 (`sign` 1), or below it (-1)."""
     chosen = np.flatnonzero(sign * weights.weight > 0)
     chosen = chosen[np.argsort(weights.frame[chosen], kind="stable")]
     items = Items(weights.frame[chosen], tid2pdf[weights.tid[chosen]].astype(np.int64), abs(weights.weight[chosen]).astype(np.float32))
@@ -125,10 +152,13 @@ def _pieces(spoken: SpokenCorpus, weights: Weights, tid2pdf: np.ndarray, sign: i
         rows = slice(start, min(start + PART, weights.rows.stop))
         mine = items.part(rows.start - weights.rows.start, rows.stop - weights.rows.start)
         if len(mine.frame):
-            yield spoken.corpus.feats[rows], spoken.selected[rows], spoken.speaker[rows], mine, *shared
+            yield *(array[rows] for array in arrays), mine
 
 
-def _piece_stats(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, items: Items, scorer: SgmmScorer,
-                 vectors: np.ndarray | None) -> SgmmStats:
+def _piece_stats(scorer: SgmmScorer, vectors: np.ndarray | None, feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray,
+                 items: Items) -> SgmmStats:
     speakers, _, row = of_speakers(scorer.model, vectors, speaker)
     return SgmmStats.of_frames(scorer, feats, scorer.terms(feats, selected, speakers, row), speakers, items)
+
+
+CLASSES.append(SgmmStatistics)  # of jobs, beside those of gmm_sequence.py and of sgmm/experiment.py

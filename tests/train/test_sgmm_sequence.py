@@ -18,13 +18,12 @@ from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.sgmm.discriminative import SgmmEbwOptions
-from pykaldist.hmm.sgmm.frames import SgmmScorer
 from pykaldist.hmm.sgmm.full_gmm import FullGmm
 from pykaldist.hmm.sgmm.model import AmSgmm2, vector_precisions
-from pykaldist.hmm.sgmm.training import SpokenCorpus
+from pykaldist.hmm.sgmm.training import SpokenCorpus, utterance_scorer
 from pykaldist.hmm.sgmm.update import expected_weights
 from pykaldist.hmm.tree.transition_model import TransitionModel
-from pykaldist.train.gmm_sequence import Mmi, Objective, Objectives, Weights
+from pykaldist.train.gmm_sequence import LatticeCriterion, Mmi, Objective, Objectives, Weights
 from pykaldist.train.sgmm_sequence import sgmm_iteration, statistics
 
 TID2PDF, TID2PHONE = np.array([0, 0, 1, 2, 2], np.int32), np.array([0, 1, 2, 2, 3], np.int32)
@@ -44,7 +43,7 @@ def toy(folder: Path, criterion: Mmi, utts: int = 12) -> tuple[Objectives, Spoke
     model = AmSgmm2.initial(ubm, np.array([0, 1, 1]), 4, 2, True, 0.7)
     model = model.changed(vectors=model.vectors + 0.3 * rng.normal(size=model.vectors.shape),
                           weight_projections=0.3 * rng.normal(size=(4, 4)), speaker_weight_projections=0.3 * rng.normal(size=(4, 2)))
-    spoken = SpokenCorpus.of(corpus, {f"utt{n}": f"s{n % 2}" for n in range(utts)}, SgmmScorer(model), Engine(), 4)
+    spoken = SpokenCorpus.of(corpus, {f"utt{n}": f"s{n % 2}" for n in range(utts)}, model, Engine(), 4)
     return Objectives(corpus, tids, LatticeStore(folder), MODEL, criterion, ACWT, Engine()), spoken, model, rng.normal(size=(2, 2))
 
 
@@ -65,7 +64,9 @@ def test_statistics_are_the_objectives_derivative(tmp_path: Path, criterion: Mmi
             moved = model.vectors.copy()
             moved[k, s] += step
             total = Objective()
-            list(objectives.passes(spoken.scorer(SgmmScorer(model.changed(vectors=moved)), vectors), total))
+            corpus = spoken.corpus
+            score = utterance_scorer(model.changed(vectors=moved), vectors, corpus.feats, spoken.selected, spoken.speaker)
+            list(objectives.lattices.passes(corpus, Engine(), score, total))
             values.append(total.value)
         assert ACWT * (slopes[0] - slopes[1])[k, s] == pytest.approx((values[0] - values[1]) / 0.04, rel=0.03, abs=3e-3), (k, s)
 
@@ -82,13 +83,13 @@ def test_the_objective_rises(tmp_path: Path) -> None:
 
 def test_lattices_without_another_path_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objectives, spoken, model, vectors = toy(tmp_path, Mmi())
-    passes = objectives.passes
+    passes = LatticeCriterion.passes
 
     def only_right(*arguments: Any) -> Iterator[Weights]:
         for weights in passes(*arguments):
             weights.weight = np.maximum(weights.weight, 0)
             yield weights
 
-    monkeypatch.setattr(objectives, "passes", only_right)
+    monkeypatch.setattr(LatticeCriterion, "passes", only_right)
     with pytest.raises(UserError, match="no path beside the reference"):
         sgmm_iteration(objectives, spoken, model, vectors, SgmmEbwOptions())

@@ -31,7 +31,7 @@ from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
 
-_BLOCK = 256  # gradients summed up by one product
+_BLOCK = 256  # groups whose gradients one product sums up
 
 
 @dataclass
@@ -111,46 +111,58 @@ def _length(stats: FmllrStats, transform: np.ndarray, scatter: np.ndarray, step:
     return length
 
 
+@dataclass
 class GradientScatter:
-    """The scatter sum_s p_s p_s^T / beta_s of the gradients of groups of frames, such as speakers, whose frames come some at a time.
+    """The scatter sum_s p_s p_s^T / beta_s of the gradients of groups of frames, such as speakers.
 
-    `scatter` is (D (D + 1), D (D + 1)) float64, and `total` counts the frames (of weight 1), once `finish` was called. Groups without
-    frames count for nothing.
+    `scatter` is (D (D + 1), D (D + 1)) float64, and `total` counts the frames (of weight 1). Groups that may have frames elsewhere are in
+    `open`, with beta and K - S, until `closed` adds them. Groups without frames count for nothing.
     """
 
-    def __init__(self, dim: int) -> None:
-        self.scatter, self.total = np.zeros((dim * (dim + 1),) * 2), 0.0
-        self._dim, self._block = dim, list[np.ndarray]()
-        self._open: dict[str, tuple[float, np.ndarray]] = {}
+    scatter: np.ndarray
+    total: float
+    open: dict[str, tuple[float, np.ndarray]]
 
-    def add(self, feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray],
-            ended: Container[str]) -> None:
-        """Add frames, of which the group `name` has `rows[name]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
+    @classmethod
+    def of_frames(cls, feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray],
+                  whole: Container[str]) -> GradientScatter:
+        """Sum up frames, of which the group `name` has `rows[name]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
 
-        The groups of `ended` have no more frames.
+        The groups of `whole` have no other frames.
         """
-        dim = self._dim
-        for name, mine in rows.items():
+        dim = feats.shape[1]
+        found = cls(np.zeros((dim * (dim + 1),) * 2), 0.0, {})
+        for number, (name, mine) in enumerate(rows.items(), 1):
             x, own = feats[mine], expected[mine]
             residual = own[:, :dim] - own[:, dim:] * x  # d of a frame's log-likelihood by its transformed features
             x = np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
-            beta, gradient = self._open.pop(name, (0.0, np.zeros((dim, dim + 1))))
-            beta += float(weights[mine].sum(dtype=np.float64))
-            gradient = gradient + residual.T.astype(np.float64) @ x
-            if name not in ended:
-                self._open[name] = beta, gradient
-            elif beta > 0:
-                self._block.append((beta * identity(dim) + gradient).ravel() / np.sqrt(beta))
-                self.total += beta
-                if len(self._block) == _BLOCK:
-                    self.finish()
+            found.open[name] = float(weights[mine].sum(dtype=np.float64)), residual.T.astype(np.float64) @ x
+            if number % _BLOCK == 0:
+                found._close(whole)
+        found._close(whole)
+        return found
 
-    def finish(self) -> None:
-        """Add to the scatter the gradients that were collected so far, as one matrix product."""
-        if self._block:
-            stacked = np.stack(self._block)
+    def __add__(self, other: GradientScatter) -> GradientScatter:
+        still = dict(self.open)
+        for name, (beta, gradient) in other.open.items():
+            before = still.get(name)
+            still[name] = (beta, gradient) if before is None else (before[0] + beta, before[1] + gradient)
+        return GradientScatter(self.scatter + other.scatter, self.total + other.total, still)
+
+    def closed(self) -> GradientScatter:
+        """The scatter of all groups, none of which has other frames."""
+        found = GradientScatter(self.scatter.copy(), self.total, dict(self.open))
+        found._close(self.open)
+        return found
+
+    def _close(self, whole: Container[str]) -> None:
+        """Add the groups of `whole` to the scatter, as one matrix product."""
+        done = [self.open.pop(name) for name in list(self.open) if name in whole]
+        gradients = [(beta * identity(len(gradient)) + gradient).ravel() / np.sqrt(beta) for beta, gradient in done if beta > 0]
+        if gradients:
+            stacked = np.stack(gradients)
             self.scatter += stacked.T @ stacked
-            self._block.clear()
+            self.total += sum(beta for beta, _ in done)
 
 
 def preconditioner(gmm: AmDiagGmm) -> np.ndarray:

@@ -27,11 +27,13 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.lang import LangDir
+from pykaldist.io.messages import StoredValue, array_bytes
 from pykaldist.io.numbered import Numbered
 from pykaldist.io.scratch import RowWriter, in_parts, scratch_array
 from pykaldist.progress import Progress
 
 BLOCK = 1 << 18  # frames, 44 minutes
+_LARGE = 1 << 20  # bytes of a sum that does not wait in memory
 #: what says of a block what a task needs beside what it needs of all
 Own = Callable[["Corpus"], dict[str, Any]]
 
@@ -66,29 +68,39 @@ def block_task(outputs: int = 0, feats: bool = True) -> Callable[[Callable[..., 
 class PairwiseSum:
     """The sum of what blocks 0, 1, 2 ... give, or of those of a range of them: 0 + 1, 2 + 3, then these two, and so on.
 
-    `nodes` are (level, number, value): the sum of the 2^level blocks from number * 2^level on, which may be nothing (None).
+    `nodes` are (level, number, value): the sum of the 2^level blocks from number * 2^level on, which may be nothing (None). With a folder,
+    large ones that wait for their other half lie there in nameless files (`StoredValue`), so that memory does not grow with the blocks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.nodes: list[tuple[int, int, Any]] = []
+        self._folder = folder
 
     def add(self, level: int, number: int, value: Any) -> None:
         """Add the next node; a block has level 0."""
         self.nodes.append((level, number, value))
         while len(self.nodes) > 1 and self._pair():
             (level, number, one), (_, _, two) = self.nodes[-2:]
-            self.nodes[-2:] = [(level + 1, number // 2, _sum(one, two))]
+            self.nodes[-2:] = [(level + 1, number // 2, _sum(_found(one), two))]
+        if self._folder is not None and len(self.nodes) > 1:
+            level, number, value = self.nodes[-2]
+            if not isinstance(value, StoredValue) and array_bytes(value) > _LARGE:
+                self.nodes[-2] = level, number, StoredValue(value, self._folder)
 
     def _pair(self) -> bool:
         (level, number, _), (other, following, _) = self.nodes[-2:]
         return level == other and number % 2 == 0 and following == number + 1
 
     def result(self) -> Any:
-        """The sum of all; None where there is nothing."""
+        """The sum of all, None where there is nothing; nothing may be added any more."""
         total = None
-        for _, _, value in reversed(self.nodes):
-            total = _sum(value, total)
+        while self.nodes:
+            total = _sum(_found(self.nodes.pop()[2]), total)
         return total
+
+
+def _found(value: Any) -> Any:
+    return value.get() if isinstance(value, StoredValue) else value
 
 
 def _sum(one: Any, two: Any) -> Any:
@@ -112,6 +124,19 @@ class WordLists(Numbered[list[int]]):
         return self._flat[self._ends[number]:self._ends[number + 1]].tolist()
 
 
+class NoWords(Numbered[list[int]]):
+    """The transcripts of `count` utterances that have none."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def item(self, number: int) -> list[int]:
+        return []
+
+
 @dataclass
 class Corpus:
     """The features and the transcripts of a data directory.
@@ -133,6 +158,11 @@ class Corpus:
     first: int = 0
     first_frame: int = 0
     block: int = 0
+
+    @classmethod
+    def of_lengths(cls, utts: list[str], offsets: np.ndarray, scratch: Path | None = None, block: int = 0) -> Corpus:
+        """A corpus that has neither features nor transcripts, whose tasks read what they need."""
+        return cls(utts, np.zeros(0), offsets, NoWords(len(utts)), Counter(), scratch, block=block)
 
     @classmethod
     def load(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, scratch: Path | None = None, block: int = 0,
@@ -215,7 +245,7 @@ class Corpus:
 
         A `bar` is the task's, as in `each`.
         """
-        sums = PairwiseSum()
+        sums = PairwiseSum(self.scratch)
         for number, (part, *mine) in enumerate(self.parts(*arrays, feats=task.feats)):
             sums.add(0, number, self._one(task, engine, part, mine, own, bar, shared))
         return sums.result()
@@ -232,7 +262,12 @@ class Corpus:
 
     def new_rows(self, width: int | None, dtype: np.dtype | type) -> Any:
         """An array of zeros with a row of `width` numbers for each frame, or with one number where `width` is None."""
-        return scratch_array((len(self.feats),) if width is None else (len(self.feats), width), dtype, BLOCK, self.scratch)
+        return scratch_array((self.frames,) if width is None else (self.frames, width), dtype, BLOCK, self.scratch)
+
+    @property
+    def frames(self) -> int:
+        """The frames of all utterances."""
+        return int(self.offsets[-1])
 
     def __len__(self) -> int:
         return len(self.utts)

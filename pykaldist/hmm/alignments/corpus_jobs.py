@@ -34,7 +34,18 @@ from pykaldist import usage
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import SpeakerTransforms
-from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, offsets_of, read_transcripts
+from pykaldist.hmm.alignments.corpus import (
+    BLOCK,
+    TASKS,
+    BlockTask,
+    Corpus,
+    NoWords,
+    Own,
+    PairwiseSum,
+    block_task,
+    offsets_of,
+    read_transcripts,
+)
 from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
 from pykaldist.hmm.alignments.piped import PipedFeatures, read_features
 from pykaldist.hmm.gmm.engine import Engine
@@ -238,13 +249,13 @@ class JobCorpus(Corpus):
     jobs: Jobs | None = None
 
     @classmethod
-    def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0, keep: bool = True) -> JobCorpus:
-        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: a job's, from `LEAST` to `BLOCK`).
+    def of_jobs(cls, utts: list[str], offsets: np.ndarray, jobs: Jobs, block: int = 0) -> JobCorpus:
+        """A corpus that has neither features nor transcripts, as `Corpus.of_lengths`; `block` as in `read`."""
+        return cls._divided(utts, offsets, NoWords(len(utts)), Counter(), jobs, block)
 
-        `keep`: once, into files; else in each task. Raises UserError as `Corpus.load`.
-        """
-        utts, words, unknown = read_transcripts(data, lang)
-        offsets = offsets_of(data, utts)
+    @classmethod
+    def _divided(cls, utts: list[str], offsets: np.ndarray, words: Sequence[list[int]], unknown: Counter[str], jobs: Jobs,
+                 block: int) -> JobCorpus:
         block = block or max(LEAST, min(BLOCK, -(-int(offsets[-1]) // jobs.count)))
         made = cls(utts, np.zeros(0), offsets, words, unknown, jobs.folder, block=block, jobs=jobs)
         (jobs.folder / "blocks").mkdir()
@@ -252,6 +263,17 @@ class JobCorpus(Corpus):
             write_message(jobs.folder / f"blocks/{number}",
                           {"utts": utts[first:end], "words": list(words[first:end]), "offsets": offsets[first:end + 1] - offsets[first],
                            "first": first, "first_frame": int(offsets[first])})
+        return made
+
+    @classmethod
+    def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0, keep: bool = True) -> JobCorpus:
+        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: a job's, from `LEAST` to `BLOCK`).
+
+        `keep`: once, into files; else in each task. Raises UserError as `Corpus.load`.
+        """
+        utts, words, unknown = read_transcripts(data, lang)
+        offsets = offsets_of(data, utts)
+        made = cls._divided(utts, offsets, words, unknown, jobs, block)
         made.feats = JobFeatures(data, pipeline, utts, offsets, made.blocks())
         if keep:
             kept = made.new_rows(made.feats.shape[1], np.float32)
@@ -296,7 +318,7 @@ class JobCorpus(Corpus):
 
     def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
               **shared: Any) -> Any:
-        sums = PairwiseSum()
+        sums = PairwiseSum(self.scratch)
         for nodes in self._call(task, arrays, own, bar, shared, summed=True):
             for node in nodes:
                 sums.add(*node)

@@ -6,8 +6,10 @@ product. `DeviceEngine` (device_engine.py) computes the same with torch on a GPU
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,19 @@ Scorer = Callable[[int, int, np.ndarray], np.ndarray]
 _CHUNK = 16  # pieces of work that a thread takes at a time
 _BLOCK = 2048  # frames at a time in outer products: float32 inside a block, float64 between blocks
 _PIECE = 1 << 15  # most frames of a pdf that one thread sums up; a UBM has all frames in one
+
+
+def sum_pieces(work: Callable[..., Any], pieces: Iterable[tuple[Any, ...]], threads: int) -> Any:
+    """The sum of `work(*piece)` over all pieces, a kind of value that has `+`, in the pieces' order; None where there is no piece.
+
+    `threads` pieces are worked on at a time; the sum does not depend on how many they are.
+    """
+    total, rest = None, iter(pieces)
+    with ThreadPoolExecutor(threads) as pool:
+        while some := list(islice(rest, threads)):
+            for found in pool.map(lambda piece: work(*piece), some):
+                total = found if total is None else total + found
+    return total
 
 
 class Engine:

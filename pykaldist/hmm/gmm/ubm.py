@@ -17,12 +17,12 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
+from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats, split_targets
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
-from pykaldist.progress import Progress, progress
+from pykaldist.progress import progress
 
 
 @dataclass
@@ -113,32 +113,42 @@ def _all_frames(count: int) -> AlignedFrames:
     return AlignedFrames(np.arange(count), np.array([0, count]), np.zeros(1))
 
 
-def train_ubm(ubm: AmDiagGmm, parts: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]], num_iters: int, engine: Engine,
-              log: Callable[[str], None] = print, min_gaussian_weight: float = 1e-5, remove_low_count: bool = True,
-              num_frames: int = 0) -> AmDiagGmm:
-    """Train the mixture on frames, over which `parts` iterates: some of them (n, D) float32 and their weights (n,) at a time.
+@dataclass
+class UbmStats:
+    """The statistics of frames under a UBM, the sum of their weights, and that of their weighted log-likelihoods."""
 
-    Gaussians with too few frames go in the last iteration, unless `remove_low_count` is false. With `num_frames`, how many `parts` has, the
-    bar says how long it will take.
+    gmm: GmmStats
+    weight: float
+    log_likelihood: float
+
+    def __add__(self, other: UbmStats) -> UbmStats:
+        return UbmStats(self.gmm + other.gmm, self.weight + other.weight, self.log_likelihood + other.log_likelihood)
+
+    @classmethod
+    def of_frames(cls, ubm: AmDiagGmm, feats: np.ndarray, weights: np.ndarray, engine: Engine) -> UbmStats | None:
+        """Sum up frames (n, D) float32 with their weights (n,); None where none has a weight."""
+        rows = np.flatnonzero(weights > 0)
+        if not len(rows):
+            return None
+        frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
+        found, average = engine.accumulate(ubm, feats, frames)
+        return cls(found, frames.total_weight, average * frames.total_weight)
+
+
+def train_ubm(ubm: AmDiagGmm, statistics: Callable[[AmDiagGmm], UbmStats | None], num_iters: int, log: Callable[[str], None] = print,
+              min_gaussian_weight: float = 1e-5, remove_low_count: bool = True) -> AmDiagGmm:
+    """Train the mixture by EM; `statistics` gives those of all frames under a mixture, None where no frame has a weight.
+
+    Gaussians with too few frames go in the last iteration, unless `remove_low_count` is false.
     """
-    with Progress("training the UBM", num_iters * num_frames, "frame") as bar:
-        for iteration in range(num_iters):
-            stats, total, log_likelihood = ubm.new_stats(), 0.0, 0.0
-            for feats, weights in parts():
-                rows = np.flatnonzero(weights > 0)
-                if len(rows):
-                    frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
-                    found, average = engine.accumulate(ubm, feats, frames)
-                    stats.add(found)
-                    total += frames.total_weight
-                    log_likelihood += average * frames.total_weight
-                bar.update(len(feats))
-            if not total:
-                raise UserError("no frame has a weight; give a --silence-weight above 0, or look whether the alignment is all silence.")
-            log(f"iteration {iteration}: log-likelihood {log_likelihood / total:.4f} a frame, {total:.0f} frames, "
-                f"{ubm.num_gauss} Gaussians")
-            ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight,
-                              remove_low_count=remove_low_count and iteration == num_iters - 1)
+    for iteration in range(num_iters):
+        found = statistics(ubm)
+        if found is None:
+            raise UserError("no frame has a weight; give a --silence-weight above 0, or look whether the alignment is all silence.")
+        log(f"iteration {iteration}: log-likelihood {found.log_likelihood / found.weight:.4f} a frame, {found.weight:.0f} frames, "
+            f"{ubm.num_gauss} Gaussians")
+        ubm = ubm.updated(found.gmm, min_gaussian_weight=min_gaussian_weight,
+                          remove_low_count=remove_low_count and iteration == num_iters - 1)
     return ubm
 
 

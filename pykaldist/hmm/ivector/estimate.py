@@ -24,18 +24,20 @@ the result is the same for any number of threads. Source: Kaldi's ivector/ivecto
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
+from pykaldist.hmm.gmm.engine import Engine, sum_pieces
 from pykaldist.hmm.gmm.gmm import LOG_2PI
 from pykaldist.hmm.ivector.extractor import IvectorExtractor, packed, unpacked
 from pykaldist.hmm.ivector.posteriors import Posteriors
-from pykaldist.io.scratch import in_parts, release, slices
+from pykaldist.io.scratch import slices
 from pykaldist.progress import Progress
 
 MIN_COUNT = 100.0  # a Gaussian with fewer frames stays as it is
@@ -48,10 +50,7 @@ _BLOCK = 8192  # frames at a time in the scatter
 
 @dataclass
 class TrainingFrames:
-    """The frames of all utterances: u has the rows `offsets[u]:offsets[u + 1]` of `feats` (N, D) float32 and of the posteriors.
-
-    Where they lie in files (io/scratch.py), memory holds those that are worked on.
-    """
+    """The frames of some utterances: u has the rows `offsets[u]:offsets[u + 1]` of `feats` (N, D) float32 and of the posteriors."""
 
     feats: np.ndarray
     offsets: np.ndarray
@@ -72,33 +71,39 @@ class TrainingFrames:
         occupancy = np.bincount(cells, weight.ravel(), minlength=shape[0])
         return occupancy.reshape(-1, num_gauss), sums.reshape(end - first, num_gauss, -1)
 
-    def scatter(self, num_gauss: int) -> tuple[np.ndarray, np.ndarray]:
-        """The occupancies (I,) and the scatters about 0 (I, D, D) of all frames, float64."""
+    def scatter(self, num_gauss: int) -> Scatter:
+        """The scatter of all frames."""
         from scipy.sparse import csr_array  # for which no help should wait
 
         dim = self.feats.shape[1]
         occupancy, result = np.zeros(num_gauss), np.zeros((num_gauss, dim * (dim + 1) // 2))
         rows, columns = np.tril_indices(dim)
-        for feats, gauss, weight in in_parts(slices(len(self.feats), _BLOCK), self.feats, self.posteriors.gauss, self.posteriors.weight):
-            x, weight = feats.astype(np.float64), weight.astype(np.float64)
+        for part in slices(len(self.feats), _BLOCK):
+            x, gauss = self.feats[part].astype(np.float64), self.posteriors.gauss[part]
+            weight = self.posteriors.weight[part].astype(np.float64)
             by_gauss = csr_array((weight.ravel(), gauss.ravel(), np.arange(len(x) + 1) * gauss.shape[1]), shape=(len(x), num_gauss)).T
             result += by_gauss @ (x[:, rows] * x[:, columns])
             occupancy += np.bincount(gauss.ravel(), weight.ravel(), minlength=num_gauss)
-        return occupancy, unpacked(result, dim)
+        return Scatter(occupancy, result)
 
-    def batches(self, most: int) -> list[tuple[int, int]]:
-        """The first and the end utterance of batches of at most `most` of them, and of so many frames as memory shall hold."""
-        bounds, count = [0], len(self.offsets) - 1
+    def batches(self, extractor: IvectorExtractor) -> list[tuple[int, int]]:
+        """The first and the end utterance of batches of so many of them, and of so many frames, as memory shall hold."""
+        most, bounds, count = max(1, _BATCH_BYTES // (8 * extractor.num_gauss * extractor.feat_dim)), [0], len(self.offsets) - 1
         while (first := bounds[-1]) < count:
             frames = int(np.searchsorted(self.offsets, self.offsets[first] + _BATCH_FRAMES, "right")) - 1
             bounds.append(min(count, first + most, max(first + 1, frames)))
         return list(itertools.pairwise(bounds))
 
-    def release(self, first: int, end: int) -> None:
-        """Let go of the memory of utterances `first` to `end` - 1."""
-        rows = slice(int(self.offsets[first]), int(self.offsets[end]))
-        for array in (self.feats, self.posteriors.gauss, self.posteriors.weight):
-            release(array[rows])
+
+@dataclass
+class Scatter:
+    """The occupancies (I,) of Gaussians, and their scatters about 0 of the features, packed (I, D (D + 1) / 2), float64."""
+
+    occupancy: np.ndarray
+    packed: np.ndarray
+
+    def __add__(self, other: Scatter) -> Scatter:
+        return Scatter(self.occupancy + other.occupancy, self.packed + other.packed)
 
 
 @dataclass
@@ -112,17 +117,17 @@ class IvectorStats:
     num_ivectors: int
     log_likelihood: float
 
-    def add(self, other: IvectorStats) -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+    def __add__(self, other: IvectorStats) -> IvectorStats:
+        return IvectorStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 class ExtractorTraining:
-    """The training of an extractor on `frames`, in `threads` threads."""
+    """The training of an extractor on the frames of a corpus: its features (N, D) float32, and their posteriors (N, n), as `Posteriors`."""
 
-    def __init__(self, frames: TrainingFrames, num_gauss: int, threads: int = 1) -> None:
-        self._frames, self._threads = frames, threads
-        self.occupancy, self._scatter = frames.scatter(num_gauss)
+    def __init__(self, corpus: Corpus, feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, num_gauss: int, engine: Engine) -> None:
+        self._corpus, self._rows, self._engine = corpus, (feats, gauss, weight), engine
+        found: Scatter = corpus.total(_scatter, engine, *self._rows, num_gauss=num_gauss)
+        self.occupancy, self._scatter = found.occupancy, unpacked(found.packed, feats.shape[1])
         if not (self.occupancy >= MIN_COUNT).any():
             raise UserError(f"no Gaussian of the UBM has {MIN_COUNT:g} frames (after --posterior-scale) to train an i-vector extractor on, "
                             f"the most is {self.occupancy.max():.1f}; give more data, or a UBM with fewer Gaussians.")
@@ -142,41 +147,13 @@ class ExtractorTraining:
 
     def e_step(self, extractor: IvectorExtractor) -> IvectorStats:
         """Sum up the statistics, and the log-likelihood of all frames."""
-        count = len(self._frames.offsets) - 1
-        batches = self._frames.batches(max(1, _BATCH_BYTES // (8 * extractor.num_gauss * extractor.feat_dim)))
-        extractor.linear_maps, extractor.quadratic_maps  # noqa: B018  # made here, before the threads ask for them
-        dim, total = extractor.dim, None
-        with ThreadPoolExecutor(self._threads) as pool, Progress("i-vectors of the training data", count, "utt") as bar:
-            for start in range(0, len(batches), self._threads):
-                group = batches[start:start + self._threads]
-                for (first, end), part in zip(group, pool.map(lambda batch: self._of_batch(extractor, *batch), group), strict=True):
-                    if total is None:
-                        total = part
-                    else:
-                        total.add(part)
-                    bar.update(end - first)
-                self._frames.release(group[0][0], group[-1][1])
-        assert total is not None  # a data directory has utterances
+        with Progress("i-vectors of the training data", len(self._corpus), "utt") as bar:
+            total: IvectorStats = self._corpus.total(_e_step, self._engine, *self._rows, bar=bar, extractor=extractor)
         log_dets = np.linalg.slogdet(extractor.precisions)[1]
-        total.log_likelihood += float(self.occupancy @ (np.log(extractor.weights) + 0.5 * (log_dets - extractor.feat_dim * LOG_2PI))
-                                      - 0.5 * np.vdot(extractor.precisions, self._scatter) - 0.5 * extractor.prior_offset**2 * count)
-        assert total.quadratic.shape == (extractor.num_gauss, dim * (dim + 1) // 2)
+        total.log_likelihood += float(
+            self.occupancy @ (np.log(extractor.weights) + 0.5 * (log_dets - extractor.feat_dim * LOG_2PI))
+            - 0.5 * np.vdot(extractor.precisions, self._scatter) - 0.5 * extractor.prior_offset**2 * total.num_ivectors)
         return total
-
-    def _of_batch(self, extractor: IvectorExtractor, first: int, end: int) -> IvectorStats:
-        """The statistics of some utterances; of the log-likelihood what depends on their i-vectors."""
-        dim, num_gauss = extractor.dim, extractor.num_gauss
-        occupancy, sums = self._frames.sums(first, end, num_gauss)
-        flat = sums.reshape(end - first, -1)
-        linear = flat @ extractor.linear_maps.reshape(-1, dim)
-        linear[:, 0] += extractor.prior_offset
-        precision = unpacked(occupancy @ extractor.quadratic_maps, dim) + np.eye(dim)
-        covariance = np.linalg.inv(precision)
-        mean = np.einsum("ukl,ul->uk", covariance, linear)
-        moments = covariance + mean[:, :, None] * mean[:, None, :]
-        log_likelihood = 0.5 * float(np.vdot(linear, mean) - np.linalg.slogdet(precision)[1].sum())
-        return IvectorStats((flat.T @ mean).reshape(num_gauss, extractor.feat_dim, dim), occupancy.T @ packed(moments), mean.sum(0),
-                            moments.sum(0), end - first, log_likelihood)
 
     def m_step(self, extractor: IvectorExtractor, stats: IvectorStats) -> IvectorExtractor:
         """The extractor of these statistics."""
@@ -196,6 +173,38 @@ class ExtractorTraining:
         values, vectors = np.linalg.eigh(floor)
         floor = (vectors * np.maximum(values, 1e-4 * values.max())) @ vectors.T
         return np.linalg.inv(floored(scatter / occupancy[:, None, None], floor))
+
+
+@block_task(feats=False)
+def _scatter(part: Corpus, engine: Engine, feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, num_gauss: int) -> Scatter:
+    return TrainingFrames(feats, part.offsets, Posteriors(gauss, weight)).scatter(num_gauss)
+
+
+@block_task(feats=False)
+def _e_step(part: Corpus, engine: Engine, feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, extractor: IvectorExtractor,
+            bar: Progress | None = None) -> IvectorStats:
+    frames = TrainingFrames(feats, part.offsets, Posteriors(gauss, weight))
+    extractor.linear_maps, extractor.quadratic_maps  # noqa: B018  # made here, before the threads ask for them
+    total: IvectorStats = sum_pieces(functools.partial(_of_batch, frames, extractor), frames.batches(extractor), engine.threads)
+    if bar is not None:
+        bar.update(len(part))
+    return total
+
+
+def _of_batch(frames: TrainingFrames, extractor: IvectorExtractor, first: int, end: int) -> IvectorStats:
+    """The statistics of some utterances; of the log-likelihood what depends on their i-vectors."""
+    dim, num_gauss = extractor.dim, extractor.num_gauss
+    occupancy, sums = frames.sums(first, end, num_gauss)
+    flat = sums.reshape(end - first, -1)
+    linear = flat @ extractor.linear_maps.reshape(-1, dim)
+    linear[:, 0] += extractor.prior_offset
+    precision = unpacked(occupancy @ extractor.quadratic_maps, dim) + np.eye(dim)
+    covariance = np.linalg.inv(precision)
+    mean = np.einsum("ukl,ul->uk", covariance, linear)
+    moments = covariance + mean[:, :, None] * mean[:, None, :]
+    log_likelihood = 0.5 * float(np.vdot(linear, mean) - np.linalg.slogdet(precision)[1].sum())
+    return IvectorStats((flat.T @ mean).reshape(num_gauss, extractor.feat_dim, dim), occupancy.T @ packed(moments), mean.sum(0),
+                        moments.sum(0), end - first, log_likelihood)
 
 
 def floored(matrices: np.ndarray, floor: np.ndarray) -> np.ndarray:

@@ -6,38 +6,43 @@ to it. `final.ie.id` is a checksum of the extractor: networks and i-vectors of d
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.cmvn import OnlineCmvnOptions, cmvn_stats
 from pykaldist.feats.splice import SpliceOptions
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.make_engine import make_engine
-from pykaldist.hmm.gmm.ubm import read_ubm, train_ubm, ubm_of_frames, write_ubm
-from pykaldist.hmm.ivector.estimate import ExtractorTraining, TrainingFrames, frame_offsets
+from pykaldist.hmm.gmm.ubm import UbmStats, read_ubm, train_ubm, ubm_of_frames, write_ubm
+from pykaldist.hmm.ivector.estimate import ExtractorTraining, IvectorStats, Scatter, frame_offsets
 from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.hmm.ivector.features import FILES, IvectorFeatures, copy_files, stored_features, write_global_stats
 from pykaldist.hmm.ivector.online import NORMALISED_INPUT, OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.pca import pca_transform
-from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame_posteriors
-from pykaldist.hmm.ivector.reservoir import Reservoir
+from pykaldist.hmm.ivector.posteriors import PosteriorOptions, frame_posteriors
+from pykaldist.hmm.training.jobs import CLASSES, ArrayOptions
 from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.conf import parse_conf, read_conf
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lock import locked
-from pykaldist.io.scratch import RowWriter, in_parts, slices
 from pykaldist.io.tables import MatrixReader, MatrixWriter
 from pykaldist.options import option
 from pykaldist.progress import Progress, progress
 
 PathLike = str | os.PathLike[str]
-_BLOCK = 1 << 17  # frames that memory holds at a time, 44 minutes of every second one
+THREADS = ArrayOptions()
 
 
 @dataclass
@@ -115,21 +120,76 @@ def _spread(items: list[str], most: int) -> list[str]:
     return items if len(items) <= most else [items[number * len(items) // most] for number in range(most)]
 
 
-def by_speaker(data: DataDir, features: IvectorFeatures, speakers: dict[str, list[str]], what: str) -> Iterator[
-        tuple[str, np.ndarray, np.ndarray]]:
-    """For each utterance: its name, its stored features, and the UBM's; CMVN goes on over a speaker's utterances."""
-    with Progress(what, sum(map(len, speakers.values())), "utt") as bar:
-        for utts in speakers.values():
-            heard = None
-            for utt in utts:
-                x = stored_features(data, utt)
-                yield utt, x, features.normalised(x, f"{data.path}, {utt}", heard)
-                heard = cmvn_stats([x]) if heard is None else heard + cmvn_stats([x])
+def _corpus(data: DataDir, subsample: int, nj: int, exp: Path, device: str, jobs: ArrayOptions) -> tuple[Corpus, np.ndarray]:
+    """The utterances, one speaker's after the other's, with every `subsample`-th frame; and where each begins among all frames."""
+    utts, lengths = [utt for own in data.spk2utt.values() for utt in own], utt2num_frames(data)
+    if not 1 <= nj <= len(utts):
+        raise UserError(f"--nj: expected a number from 1 to {len(utts)}, the utterances of {data.path}; found {nj}.")
+    missing = next((utt for utt in utts if utt not in lengths), None)
+    if missing is not None:
+        raise UserError(f"{data.path}: {missing} has no features; {FEATURES}, or utils/fix_data_dir.sh leaves it out.")
+    frames = np.array([lengths[utt] for utt in utts], np.int64)
+    corpus = jobs.lengths(utts, frame_offsets((-(-frames // subsample)).tolist()), nj, exp, device)
+    return corpus, frame_offsets(frames.tolist())
+
+
+def _of_part(data: DataDir, part: Corpus, offsets: np.ndarray) -> dict[str, Any]:
+    """What tasks need of a block: the utterances of its first speaker that stand before it, for CMVN goes on, and its `offsets`."""
+    utts = data.spk2utt[data.utt2spk[part.utts[0]]]
+    mine = offsets[part.first:part.first + len(part) + 1]
+    return {"before": list(utts[:utts.index(part.utts[0])]), "offsets": mine - mine[0]}
+
+
+def _chosen(rng: np.random.Generator, count: int, most: int) -> np.ndarray | None:
+    """At most `most` numbers below `count`, ascending, each set of so many as likely as any other; None: all of them."""
+    if count <= most:
+        return None
+    if count <= 4 * most:
+        return np.sort(rng.choice(count, most, replace=False))
+    found = np.zeros(0, np.int64)
+    while len(found) < most:  # the first so many different ones of a sequence
+        found = np.union1d(found, rng.integers(0, count, most - len(found)))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: str) -> DataDir:
+    return DataDir(path)
+
+
+def _of_block(part: Corpus, path: str, features: IvectorFeatures, before: list[str], offsets: np.ndarray, engine: Engine,
+              work: Callable[[int, np.ndarray, np.ndarray], None], bar: Progress | None) -> None:
+    """Call `work` for each utterance of a block, with its number there, its stored features, and the UBM's.
+
+    Speakers are worked on in threads. Raises UserError where an utterance has not as many frames as `offsets` says.
+    """
+    data, by_speaker = _opened(path), dict[str, list[int]]()
+    for number, utt in enumerate(part.utts):
+        by_speaker.setdefault(data.utt2spk[utt], []).append(number)
+    speakers = list(by_speaker.values())
+
+    def one(speaker: int) -> None:
+        heard = None
+        for utt in before if speaker == 0 else ():
+            own = cmvn_stats([stored_features(data, utt)])
+            heard = own if heard is None else heard + own
+        for number in speakers[speaker]:
+            utt = part.utts[number]
+            x = stored_features(data, utt)
+            if len(x) != offsets[number + 1] - offsets[number]:
+                raise UserError(f"{path}, {utt}: expected features of {offsets[number + 1] - offsets[number]} frames, as utt2num_frames "
+                                f"says, found {len(x)}; make both again ({FEATURES}).")
+            work(number, x, features.normalised(x, f"{path}, {utt}", heard))
+            own = cmvn_stats([x])
+            heard = own if heard is None else heard + own
+            if bar is not None:
                 bar.update()
+
+    engine.for_each(len(speakers), one)
 
 
 def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir: PathLike, options: DiagUbmOptions, cmvn_conf: PathLike,
-                 nj: int = 1, device: str = "cpu", log: Callable[[str], None] = print) -> str:
+                 nj: int = 1, device: str = "cpu", log: Callable[[str], None] = print, jobs: ArrayOptions = THREADS) -> str:
     """Train a UBM on the features of a directory with final.mat and splice_opts; returns a line that says what came out."""
     data, src, exp = DataDir(data_dir), Path(src_dir), Path(exp_dir)
     engine, rng = make_engine(device, nj), np.random.default_rng(options.seed)
@@ -142,23 +202,59 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         copy_file(cmvn_conf, exp / "online_cmvn.conf")
         write_global_stats(exp / "global_cmvn.stats", data)
         features = IvectorFeatures.from_dir(exp)
-        chosen, kept = Reservoir(options.num_frames, rng), RowWriter(_BLOCK, exp)
-        for _, _, y in by_speaker(data, features, data.spk2utt, "features of the UBM"):
-            chosen.add(y)
-            kept.append(y[::options.subsample].copy())
-        first = max(1, int(options.initial_gauss_proportion * num_gauss))
-        ubm = ubm_of_frames(chosen.rows, num_gauss, first, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
-        frames = kept.array()
-        ubm = train_ubm(ubm, lambda: ((part, np.ones(len(part))) for part, in in_parts(slices(len(frames), _BLOCK), frames)),
-                        options.num_iters, engine, log, options.min_gaussian_weight, options.remove_low_count_gaussians, len(frames))
+        corpus, offsets = _corpus(data, options.subsample, nj, exp, device, jobs)
+        chosen = _chosen(rng, int(offsets[-1]), options.num_frames)
+
+        def own(part: Corpus) -> dict[str, Any]:
+            begin, end = offsets[[part.first, part.first + len(part)]]
+            mine = np.arange(end - begin) if chosen is None else chosen[slice(*np.searchsorted(chosen, [begin, end]))] - begin
+            return {**_of_part(data, part, offsets), "chosen": mine}
+
+        frames = corpus.new_rows(len(_matrix(features)), np.float32)
+        _opened.cache_clear()
+        with Progress("features of the UBM", len(corpus), "utt") as bar:
+            first = np.concatenate(list(corpus.each(_ubm_frames, engine, frames, own=own, bar=bar, path=str(data.path), features=features,
+                                                    subsample=options.subsample)))
+        least = max(1, int(options.initial_gauss_proportion * num_gauss))
+        ubm = ubm_of_frames(first, num_gauss, least, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
+        with Progress("training the UBM", options.num_iters * len(corpus), "utt") as bar:
+            ubm = train_ubm(ubm, lambda ubm: corpus.total(_ubm_statistics, engine, frames, bar=bar, ubm=ubm), options.num_iters, log,
+                            options.min_gaussian_weight, options.remove_low_count_gaussians)
         write_ubm(exp / "final.dubm", ubm)
-    return f"{ubm.num_gauss} Gaussians of dimension {ubm.dim} from {len(frames)} frames"
+    return f"{ubm.num_gauss} Gaussians of dimension {ubm.dim} from {corpus.frames} frames"
+
+
+def _matrix(features: IvectorFeatures) -> np.ndarray:
+    assert features.matrix is not None  # a directory of a UBM has one
+    return features.matrix
+
+
+@block_task(outputs=1, feats=False)
+def _ubm_frames(part: Corpus, engine: Engine, frames: np.ndarray, path: str, features: IvectorFeatures, subsample: int, before: list[str],
+                offsets: np.ndarray, chosen: np.ndarray, bar: Progress | None = None) -> np.ndarray:
+    """Fill in every `subsample`-th frame of a block; returns the frames `chosen`, numbers among all of its frames."""
+    found: list[np.ndarray] = [np.zeros((0, frames.shape[1]), np.float32)] * len(part)
+
+    def work(number: int, x: np.ndarray, normalised: np.ndarray) -> None:
+        frames[part.offsets[number]:part.offsets[number + 1]] = normalised[::subsample]
+        mine = slice(*np.searchsorted(chosen, offsets[number:number + 2]))
+        found[number] = normalised[chosen[mine] - offsets[number]]
+
+    _of_block(part, path, features, before, offsets, engine, work, bar)
+    return np.concatenate(found)
+
+
+@block_task(feats=False)
+def _ubm_statistics(part: Corpus, engine: Engine, frames: np.ndarray, ubm: AmDiagGmm, bar: Progress | None = None) -> UbmStats | None:
+    if bar is not None:
+        bar.update(len(part))
+    return UbmStats.of_frames(ubm, frames, np.ones(len(frames), np.float32), engine)
 
 
 def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, options: ExtractorOptions, posteriors: PosteriorOptions,
-                  nj: int = 1, log: Callable[[str], None] = print) -> str:
+                  nj: int = 1, log: Callable[[str], None] = print, jobs: ArrayOptions = THREADS) -> str:
     """Train an i-vector extractor on a UBM's directory; returns a line that says what came out."""
-    data, src, exp = DataDir(data_dir), Path(ubm_dir), Path(exp_dir)
+    data, src, exp, engine = DataDir(data_dir), Path(ubm_dir), Path(exp_dir), Engine(nj)
     if src.resolve() == exp.resolve():
         raise UserError(f"{exp} is both source and target; write to another directory.")
     ubm, features = read_ubm(src / "final.dubm"), IvectorFeatures.from_dir(src)
@@ -168,24 +264,39 @@ def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, opti
         copy_files(src, exp, (*FILES, "final.dubm"))
         if options.online_cmvn_iextractor:
             write_text(exp / NORMALISED_INPUT, "")
-        scaled = PosteriorOptions(posteriors.num_gselect, posteriors.min_post)
-        lengths, feats, gauss, weight = [], RowWriter(_BLOCK, exp), RowWriter(_BLOCK, exp), RowWriter(_BLOCK, exp)
-        scale = np.float32(posteriors.posterior_scale * options.subsample / scaled.posterior_scale)
-        for utt, x, normalised in by_speaker(data, features, data.spk2utt, "posteriors"):
-            normalised = normalised[::options.subsample]
-            seen = normalised if options.online_cmvn_iextractor else features.spliced(x, f"{data.path}, {utt}")[::options.subsample]
-            found = frame_posteriors(ubm, normalised, scaled)
-            lengths.append(len(seen))
-            feats.append(seen.astype(np.float32))
-            gauss.append(found.gauss)
-            weight.append(found.weight * scale)
-        frames = TrainingFrames(feats.array(), frame_offsets(lengths), Posteriors(gauss.array(), weight.array()))
-        training = ExtractorTraining(frames, ubm.num_gauss, nj)
+        corpus, offsets = _corpus(data, options.subsample, nj, exp, "cpu", jobs)
+        count = min(posteriors.num_gselect, ubm.num_gauss)
+        rows = corpus.new_rows(len(_matrix(features)), np.float32), corpus.new_rows(count, np.int32), corpus.new_rows(count, np.float32)
+        _opened.cache_clear()
+        with Progress("posteriors", len(corpus), "utt") as bar:
+            for _ in corpus.each(_posteriors, engine, *rows, own=lambda part: _of_part(data, part, offsets), bar=bar, path=str(data.path),
+                                 features=features, ubm=ubm, options=options, posteriors=posteriors):
+                pass
+        training = ExtractorTraining(corpus, *rows, ubm.num_gauss, engine)
         extractor = IvectorExtractor.initial(ubm, options.ivector_dim, np.random.default_rng(options.seed))
         extractor = training.run(extractor, options.num_iters, log)
         extractor.write(exp / "final.ie")
         write_text(exp / "final.ie.id", hashlib.md5((exp / "final.ie").read_bytes(), usedforsecurity=False).hexdigest() + "\n")
-    return f"i-vectors of dimension {extractor.dim} from {len(lengths)} utterances, {sum(lengths)} frames"
+    return f"i-vectors of dimension {extractor.dim} from {len(corpus)} utterances, {corpus.frames} frames"
+
+
+@block_task(outputs=3, feats=False)
+def _posteriors(part: Corpus, engine: Engine, feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, path: str,
+                features: IvectorFeatures, ubm: AmDiagGmm, options: ExtractorOptions, posteriors: PosteriorOptions, before: list[str],
+                offsets: np.ndarray, bar: Progress | None = None) -> None:
+    """Fill in the extractor's features of every `subsample`-th frame of a block, and their posteriors."""
+    step = options.subsample
+    scaled = PosteriorOptions(posteriors.num_gselect, posteriors.min_post)
+    scale = np.float32(posteriors.posterior_scale * step / scaled.posterior_scale)
+
+    def work(number: int, x: np.ndarray, normalised: np.ndarray) -> None:
+        rows = slice(part.offsets[number], part.offsets[number + 1])
+        normalised = normalised[::step]
+        feats[rows] = normalised if options.online_cmvn_iextractor else features.spliced(x, f"{path}, {part.utts[number]}")[::step]
+        found = frame_posteriors(ubm, normalised, scaled)
+        gauss[rows], weight[rows] = found.gauss, found.weight * scale
+
+    _of_block(part, path, features, before, offsets, engine, work, bar)
 
 
 def read_extractor(folder: PathLike, options: OnlineOptions, posteriors: PosteriorOptions) -> OnlineExtractor:
@@ -229,3 +340,6 @@ def _weights(weights: MatrixReader, utt: str, frames: int) -> np.ndarray:
         raise UserError(f"{weights.path}, {utt}: expected decisions for {frames} frames, found {found.shape}; run "
                         "steps/compute_vad_decision.sh again.")
     return found
+
+
+CLASSES.extend((ExtractorOptions, IvectorExtractor, IvectorFeatures, IvectorStats, OnlineCmvnOptions, PosteriorOptions, Scatter))  # of jobs

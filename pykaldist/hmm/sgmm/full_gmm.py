@@ -20,6 +20,7 @@ from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.kernels import kernel
 
+PART = 8192  # frames that are worked on at a time
 _MAX_CONDITION = 1e5  # of a covariance
 _MIN_VARIANCE, _MIN_OCCUPANCY, _MIN_WEIGHT = 0.001, 100.0, 1e-5
 

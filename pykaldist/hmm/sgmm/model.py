@@ -36,7 +36,7 @@ _NONE = np.zeros((0, 0))
 _SPLIT_MIN_COUNT, _SPLIT_CONDITION = 40.0, 100.0
 
 
-@dataclass
+@dataclass(eq=False)
 class AmSgmm2:
     """A subspace model with I Gaussians of dimension D, J groups of pdfs, K substates in all, and P pdfs; its arrays are float64.
 

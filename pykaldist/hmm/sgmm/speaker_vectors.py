@@ -20,7 +20,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.sgmm.frames import FrameTerms, SgmmScorer, Speakers
 from pykaldist.hmm.sgmm.model import AmSgmm2, log_softmax
-from pykaldist.hmm.sgmm.posteriors import Items, Posteriors, Sums, residuals
+from pykaldist.hmm.sgmm.posteriors import Items, Posteriors, residuals
 from pykaldist.hmm.sgmm.update import solve
 from pykaldist.io.tables import output_archive, read_archive, write_matrix
 from pykaldist.kernels import kernel
@@ -31,22 +31,44 @@ SpeakerVectors = dict[str, np.ndarray]  # speaker -> (T,)
 
 
 @dataclass
-class SpeakerStats(Sums):
+class SpeakerStats:
     """The statistics of N speakers, float64: `gamma` (N, I), `y` (N, T), and of symmetric models `a` (N, I), else of size 0.
 
-    `log_likelihood` is that of all frames, `frames` the sum of their weights.
+    `numbers` (N,) ascending says which of all speakers they are. `log_likelihood` is that of all frames, `frames` the sum of their weights.
     """
 
+    numbers: np.ndarray
     gamma: np.ndarray
     y: np.ndarray
     a: np.ndarray
     log_likelihood: float
     frames: float
 
+    def __add__(self, other: SpeakerStats) -> SpeakerStats:
+        numbers = np.union1d(self.numbers, other.numbers)
+
+        def together(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+            if not one.size:
+                return two
+            result = np.zeros((len(numbers), one.shape[1]))
+            result[np.searchsorted(numbers, self.numbers)] = one
+            result[np.searchsorted(numbers, other.numbers)] += two
+            return result
+
+        return SpeakerStats(numbers, together(self.gamma, other.gamma), together(self.y, other.y), together(self.a, other.a),
+                            self.log_likelihood + other.log_likelihood, self.frames + other.frames)
+
+    def split(self, chosen: np.ndarray) -> tuple[SpeakerStats, SpeakerStats | None]:
+        """The statistics of the speakers that are `chosen` (N,), and of the others, None where there are none."""
+        def some(rows: np.ndarray) -> SpeakerStats:
+            return SpeakerStats(self.numbers[rows], self.gamma[rows], self.y[rows], self.a[rows] if self.a.size else self.a, 0.0, 0.0)
+
+        return some(chosen), None if chosen.all() else some(~chosen)
+
     @classmethod
-    def of_frames(cls, scorer: SgmmScorer, feats: np.ndarray, terms: FrameTerms, speakers: Speakers, items: Items,
+    def of_frames(cls, scorer: SgmmScorer, feats: np.ndarray, terms: FrameTerms, speakers: Speakers, items: Items, numbers: np.ndarray,
                   target: SgmmScorer | None = None) -> SpeakerStats:
-        """Sum up frames (T, D), divided by `scorer`, for the model `target` (default: the same)."""
+        """Sum up frames (T, D), divided by `scorer`, for the model `target` (default: the same); `speakers` are those of `numbers`."""
         model, count = (target or scorer).model, len(speakers.log_norms)
         found = Posteriors.of(scorer, terms, speakers, items, target)
         mine = found.gauss.ravel()[terms.pairs.order]
@@ -60,18 +82,7 @@ class SpeakerStats(Sums):
         a = np.zeros((0, 0))
         if model.symmetric:
             a = found.speaker_substate / np.exp(speakers.log_norms.astype(np.float64)) @ model.gauss_weights
-        return cls(gamma, y, a, found.log_likelihood, found.frames)
-
-    def among(self, numbers: np.ndarray, count: int) -> SpeakerStats:
-        """The statistics of `count` speakers, where these are `numbers` (N,) of them, and the others have no frames."""
-        def spread(values: np.ndarray) -> np.ndarray:
-            if not values.size:
-                return values
-            result = np.zeros((count, values.shape[1]))
-            result[numbers] = values
-            return result
-
-        return SpeakerStats(spread(self.gamma), spread(self.y), spread(self.a), self.log_likelihood, self.frames)
+        return cls(numbers, gamma, y, a, found.log_likelihood, found.frames)
 
 
 @kernel(nogil=True)

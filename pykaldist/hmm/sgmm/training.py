@@ -8,6 +8,7 @@ the posteriors of the whole model.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +17,21 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.align import Alignments, AlignOptions, align_part
-from pykaldist.hmm.alignments.corpus import Corpus
-from pykaldist.hmm.gmm.engine import Engine, Scorer
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
+from pykaldist.hmm.gmm.engine import Engine, Scorer, sum_pieces
 from pykaldist.hmm.sgmm.frames import SgmmScorer, Speakers
-from pykaldist.hmm.sgmm.full_gmm import FullGmm
+from pykaldist.hmm.sgmm.full_gmm import PART, FullGmm
 from pykaldist.hmm.sgmm.model import AmSgmm2
-from pykaldist.hmm.sgmm.pieces import PART, sum_pieces
 from pykaldist.hmm.sgmm.posteriors import Items, SgmmStats
 from pykaldist.hmm.sgmm.speaker_vectors import SpeakerStats, SpeakerVectors, estimate_vectors
 from pykaldist.hmm.sgmm.update import UpdateOptions, update
+from pykaldist.hmm.training.accumulate import NOTHING_ALIGNED
 from pykaldist.hmm.training.iterations import check_alignments, iterations
 from pykaldist.hmm.training.triphones import convert, grow_levels, tree_stats
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.lang import LangDir
+from pykaldist.io.scratch import slices
 from pykaldist.options import option
 from pykaldist.progress import Progress
 
@@ -83,54 +85,49 @@ class SgmmOptions:
 
 @dataclass
 class SpokenCorpus:
-    """A corpus with what subspace models need of its frames: `selected` (N, G) Gaussians, and `speaker` (N,), the number in `names`."""
+    """A corpus with what subspace models need of its frames: `selected` (N, G) Gaussians, and `speaker` (N,), the number in `names`.
+
+    `last` is the number of each speaker's last utterance.
+    """
 
     corpus: Corpus
     selected: np.ndarray
     speaker: np.ndarray
     names: list[str]
+    last: np.ndarray
     engine: Engine
 
     @classmethod
-    def of(cls, corpus: Corpus, utt2spk: Mapping[str, str], scorer: SgmmScorer, engine: Engine, num_selected: int = 15) -> SpokenCorpus:
+    def of(cls, corpus: Corpus, utt2spk: Mapping[str, str], model: AmSgmm2, engine: Engine, num_selected: int = 15) -> SpokenCorpus:
         """Select Gaussians for all frames of a corpus, whose features are those of the model."""
         names = list(dict.fromkeys(utt2spk[utt] for utt in corpus.utts))
         numbers = {name: number for number, name in enumerate(names)}
-        selector = scorer.selector(num_selected)
-        selected, speaker = corpus.new_rows(selector.count, np.int16), corpus.new_rows(None, np.int32)
+        selected, speaker = corpus.new_rows(min(num_selected, model.num_gauss), np.int16), corpus.new_rows(None, np.int32)
         with Progress("selecting Gaussians", len(corpus), "utt") as bar:
-            for part, mine, own in corpus.parts(selected, speaker):
-                own[:] = np.repeat([numbers[utt2spk[utt]] for utt in part.utts], np.diff(part.offsets))
+            for _ in corpus.each(_select, engine, selected, speaker, bar=bar, model=model, num_selected=num_selected,
+                                 own=lambda part: {"speakers": [numbers[utt2spk[utt]] for utt in part.utts]}):
+                pass
+        last = {utt2spk[utt]: number for number, utt in enumerate(corpus.utts)}
+        return cls(corpus, selected, speaker, names, np.array([last[name] for name in names]), engine)
 
-                def one(number: int, part: Corpus = part, mine: np.ndarray = mine) -> None:
-                    rows = slice(part.offsets[number], part.offsets[number + 1])
-                    mine[rows] = selector.select(part.feats[rows])[0]
 
-                engine.for_each(len(part), one, bar)
-        return cls(corpus, selected, speaker, names, engine)
+@block_task(outputs=2)
+def _select(part: Corpus, engine: Engine, selected: np.ndarray, speaker: np.ndarray, speakers: list[int], model: AmSgmm2,
+            num_selected: int, bar: Progress | None = None) -> None:
+    selector = scorer_of(model).selector(num_selected)
+    speaker[:] = np.repeat(speakers, np.diff(part.offsets))
 
-    def scorer(self, scorer: SgmmScorer, vectors: np.ndarray | None) -> Scorer:
-        """The function that scores rows of the corpus, each time those of an utterance."""
-        return _scorer(scorer, vectors, self.corpus.feats, self.selected, self.speaker)
+    def one(number: int) -> None:
+        rows = slice(part.offsets[number], part.offsets[number + 1])
+        selected[rows] = selector.select(part.feats[rows])[0]
 
-    def scorers(self, scorer: SgmmScorer, vectors: np.ndarray | None, *arrays: Any) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the blocks of the corpus: each, its scorer for alignment, and its rows of `arrays`, or its graphs."""
-        for part, selected, speaker, *mine in self.corpus.parts(self.selected, self.speaker, *arrays):
-            yield part, _scorer(scorer, vectors, part.feats, selected, speaker), *mine
+    engine.for_each(len(part), one, bar)
 
-    def total(self, work: Callable[..., Any], labels: np.ndarray, *arguments: Any) -> Any:
-        """The sum of what `work` gives of pieces of the corpus: (feats, selected, speaker, labels, *arguments)."""
-        def pieces() -> Iterator[tuple[Any, ...]]:
-            for part, selected, speaker, mine in self.corpus.parts(self.selected, self.speaker, labels):
-                for start in range(0, len(mine), PART):
-                    rows = slice(start, start + PART)
-                    if mine[rows].any():  # copies, which are there when a thread comes to them behind the end of their block
-                        yield *(array[rows].copy() for array in (part.feats, selected, speaker, mine)), *arguments
 
-        total = sum_pieces(work, pieces(), self.engine.threads)
-        if total is None:
-            raise UserError("no utterance could be aligned; check that transcripts and audio belong together.")
-        return total
+@functools.lru_cache(maxsize=2)
+def scorer_of(model: AmSgmm2) -> SgmmScorer:
+    """The scorer of a model, which a process makes once for the blocks that it works on."""
+    return SgmmScorer(model)
 
 
 def of_speakers(model: AmSgmm2, vectors: np.ndarray | None, speaker: np.ndarray) -> tuple[Speakers, np.ndarray, np.ndarray]:
@@ -140,11 +137,13 @@ def of_speakers(model: AmSgmm2, vectors: np.ndarray | None, speaker: np.ndarray)
     return speakers, present, row
 
 
-def _scorer(scorer: SgmmScorer, vectors: np.ndarray | None, feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray) -> Scorer:
+def utterance_scorer(model: AmSgmm2, vectors: np.ndarray | None, feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray) -> Scorer:
     """The function that scores the frames of an utterance, of one speaker."""
+    scorer = scorer_of(model)
+
     def score(first: int, end: int, pdfs: np.ndarray) -> np.ndarray:
         rows = slice(first, end)
-        speakers, _, row = of_speakers(scorer.model, vectors, speaker[rows])
+        speakers, _, row = of_speakers(model, vectors, speaker[rows])
         return scorer.loglikes(scorer.terms(feats[rows], selected[rows], speakers, row), speakers, pdfs)
 
     return score
@@ -154,13 +153,46 @@ def align_spoken(spoken: SpokenCorpus, graphs: Sequence[Any], transition_model: 
                  vectors: np.ndarray | None, options: AlignOptions, bar: Progress | None = None) -> Alignments:
     """Align every utterance along its graph; `vectors` (N, T) are the speakers', None where they have none."""
     tids = spoken.corpus.new_rows(None, np.int32)
-    tries = [align_part(part, mine, transition_model, score, options, spoken.engine, found, bar)
-             for part, score, mine, found in spoken.scorers(SgmmScorer(model), vectors, graphs, tids)]
-    return Alignments.of_tries(spoken.corpus, tids, tries)
+    tries = spoken.corpus.each(_align, spoken.engine, graphs, spoken.selected, spoken.speaker, tids, bar=bar, model=model, vectors=vectors,
+                               transition_model=transition_model, options=options)
+    return Alignments.of_tries(spoken.corpus, tids, list(tries))
 
 
-def _piece_stats(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray, scorer: SgmmScorer,
-                 vectors: np.ndarray | None, tid2pdf: np.ndarray, target: SgmmScorer | None) -> SgmmStats:
+@block_task(outputs=1)
+def _align(part: Corpus, engine: Engine, graphs: Sequence[Any], selected: np.ndarray, speaker: np.ndarray, found: np.ndarray,
+           model: AmSgmm2, vectors: np.ndarray | None, transition_model: TransitionModel, options: AlignOptions,
+           bar: Progress | None = None) -> np.ndarray:
+    score = utterance_scorer(model, vectors, part.feats, selected, speaker)
+    return align_part(part, graphs, transition_model, score, options, engine, found, bar)
+
+
+def accumulate_sgmm(spoken: SpokenCorpus, tids: np.ndarray, tid2pdf: np.ndarray, model: AmSgmm2, vectors: np.ndarray | None,
+                    target: AmSgmm2 | None = None) -> SgmmStats:
+    """Sum up the statistics of all frames that `tids` aligns (0: left out), divided by `model`; for its twin `target`, if given."""
+    found = spoken.corpus.total(_statistics, spoken.engine, spoken.selected, spoken.speaker, tids, model=model, vectors=vectors,
+                                tid2pdf=tid2pdf, target=target)
+    if found is None:
+        raise UserError(NOTHING_ALIGNED)
+    return found
+
+
+@block_task()
+def _statistics(part: Corpus, engine: Engine, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray, model: AmSgmm2,
+                vectors: np.ndarray | None, tid2pdf: np.ndarray, target: AmSgmm2 | None) -> SgmmStats | None:
+    work = functools.partial(_piece_stats, scorer_of(model), vectors, tid2pdf, None if target is None else scorer_of(target))
+    found: SgmmStats | None = sum_pieces(work, _aligned_pieces(part.feats, selected, speaker, tids), engine.threads)
+    return found
+
+
+def _aligned_pieces(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """The frames of a block, some at a time; those without an aligned frame are left out."""
+    for rows in slices(len(tids), PART):
+        if tids[rows].any():
+            yield feats[rows], selected[rows], speaker[rows], tids[rows]
+
+
+def _piece_stats(scorer: SgmmScorer, vectors: np.ndarray | None, tid2pdf: np.ndarray, target: SgmmScorer | None, feats: np.ndarray,
+                 selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray) -> SgmmStats:
     speakers, _, row = of_speakers(scorer.model, vectors, speaker)
     items = Items.aligned(np.where(tids > 0, tid2pdf[tids], -1))
     terms = scorer.terms(feats, selected, speakers, row)
@@ -170,35 +202,47 @@ def _piece_stats(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, t
     return SgmmStats.of_frames(scorer, feats, terms, speakers, items, target, own)
 
 
-def accumulate_sgmm(spoken: SpokenCorpus, tids: np.ndarray, tid2pdf: np.ndarray, model: AmSgmm2, vectors: np.ndarray | None,
-                    target: AmSgmm2 | None = None) -> SgmmStats:
-    """Sum up the statistics of all frames that `tids` aligns (0: left out), divided by `model`; for its twin `target`, if given."""
-    return spoken.total(_piece_stats, tids, SgmmScorer(model), vectors, tid2pdf, SgmmScorer(target) if target is not None else None)
-
-
-def _piece_speakers(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray, scorer: SgmmScorer,
-                    vectors: np.ndarray | None, tid2pdf: np.ndarray, tid_weight: np.ndarray, count: int,
-                    target: SgmmScorer) -> SpeakerStats:
-    speakers, present, row = of_speakers(scorer.model, vectors, speaker)
-    items = Items.aligned(np.where(tids > 0, tid2pdf[tids], -1))
-    items.weight = tid_weight[tids[items.frame]]
-    terms = scorer.terms(feats, selected, speakers, row)
-    return SpeakerStats.of_frames(scorer, feats, terms, speakers, items, target).among(present, count)
-
-
 def speakers_of_alignment(spoken: SpokenCorpus, tids: np.ndarray, transition_model: TransitionModel, model: AmSgmm2,
                           vectors: np.ndarray | None, silence_phones: Sequence[int], silence_weight: float,
                           divider: AmSgmm2 | None = None) -> tuple[np.ndarray, float]:
     """New vectors (N, T) of all speakers from an alignment, beginning with `vectors`; and what they gain, a frame of speech.
 
-    Frames are divided by `divider`, a twin without speakers, if given, else by the model.
+    Frames are divided by `divider`, a twin without speakers, if given, else by the model. A speaker's vector is estimated behind the block
+    of his last utterance.
     """
     weight = np.where(np.isin(transition_model.tid2phone, silence_phones), silence_weight, 1.0).astype(np.float32)
-    stats = spoken.total(_piece_speakers, tids, SgmmScorer(divider or model), vectors, transition_model.tid2pdf, weight, len(spoken.names),
-                         SgmmScorer(model))
-    start = np.zeros((len(spoken.names), model.speaker_dim)) if vectors is None else vectors
-    vectors, gain = estimate_vectors(model, stats, start)
-    return vectors, gain / max(stats.frames, 1.0)
+    found = spoken.corpus.each(_speaker_statistics, spoken.engine, spoken.selected, spoken.speaker, tids, model=model,
+                               divider=divider or model, vectors=vectors, tid2pdf=transition_model.tid2pdf, tid_weight=weight)
+    result = np.zeros((len(spoken.names), model.speaker_dim)) if vectors is None else vectors.copy()
+    waiting: SpeakerStats | None = None
+    gain, frames, aligned = 0.0, 0.0, False
+    for (_, end), stats in zip(spoken.corpus.blocks(), found, strict=True):
+        if stats is not None:
+            waiting, frames, aligned = stats if waiting is None else waiting + stats, frames + stats.frames, True
+        if waiting is not None:
+            ended, waiting = waiting.split(spoken.last[waiting.numbers] < end)
+            result[ended.numbers], more = estimate_vectors(model, ended, result[ended.numbers])
+            gain += more
+    if not aligned:
+        raise UserError(NOTHING_ALIGNED)
+    return result, gain / max(frames, 1.0)
+
+
+@block_task()
+def _speaker_statistics(part: Corpus, engine: Engine, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray, model: AmSgmm2,
+                        divider: AmSgmm2, vectors: np.ndarray | None, tid2pdf: np.ndarray, tid_weight: np.ndarray) -> SpeakerStats | None:
+    work = functools.partial(_piece_speakers, scorer_of(divider), scorer_of(model), vectors, tid2pdf, tid_weight)
+    found: SpeakerStats | None = sum_pieces(work, _aligned_pieces(part.feats, selected, speaker, tids), engine.threads)
+    return found
+
+
+def _piece_speakers(scorer: SgmmScorer, target: SgmmScorer, vectors: np.ndarray | None, tid2pdf: np.ndarray, tid_weight: np.ndarray,
+                    feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray) -> SpeakerStats:
+    speakers, present, row = of_speakers(scorer.model, vectors, speaker)
+    items = Items.aligned(np.where(tids > 0, tid2pdf[tids], -1))
+    items.weight = tid_weight[tids[items.frame]]
+    terms = scorer.terms(feats, selected, speakers, row)
+    return SpeakerStats.of_frames(scorer, feats, terms, speakers, items, present, target)
 
 
 def vectors_for(spoken: SpokenCorpus, tids: np.ndarray, transition_model: TransitionModel, model: AmSgmm2, twin: AmSgmm2,
@@ -241,7 +285,7 @@ def train_sgmm(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: 
     if num_leaves < 1 or num_substates < 1:
         raise UserError(f"expected at least one leaf and one substate, found {num_leaves} and {num_substates}.")
     state = _begin(corpus, lang, tids, old, ubm, num_leaves, options, engine, log)
-    spoken = SpokenCorpus.of(corpus, utt2spk, SgmmScorer(state.model), engine)
+    spoken = SpokenCorpus.of(corpus, utt2spk, state.model, engine)
     graphs = corpus.graphs(lang, state.tree, state.transition_model)
     target = state.model.num_groups if options.self_weight == 1.0 else state.model.num_pdfs
     step = max(0, num_substates - target) // max(1, options.max_iter_inc)
@@ -296,7 +340,7 @@ def _iterate(state: SgmmState, spoken: SpokenCorpus, parameters: str, options: U
     log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {stats.frames:.0f} frames, "
         f"{state.model.num_substates} substates{note}; {done.line()}")
     counts = np.zeros(state.transition_model.num_transition_ids + 1)
-    for _, mine in spoken.corpus.parts(tids):
+    for _, mine in spoken.corpus.parts(tids, feats=False):
         counts += np.bincount(mine, minlength=len(counts))
     counts[0] = 0.0
     state.transition_model.update(counts)

@@ -18,7 +18,9 @@ from pykaldist.hmm.alignments.graphs import TrainingGraph
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
+from pykaldist.hmm.gmm.ubm import UbmStats
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.progress import Progress
 
 NOTHING_ALIGNED = "no utterance could be aligned; check that transcripts and audio belong together."
 
@@ -58,6 +60,20 @@ def _accumulate(part: Corpus, engine: Engine, tids: np.ndarray, *other: np.ndarr
     frames = AlignedFrames.group(tids, model)
     stats, average = engine.accumulate(gmm, part.feats, frames, *other)
     return CorpusStats(stats, frames.transition_counts, frames.num_frames, average)
+
+
+def accumulate_ubm(engine: Engine, ubm: AmDiagGmm, corpus: Corpus, tids: np.ndarray, tid_weight: np.ndarray,
+                   bar: Progress | None = None) -> UbmStats | None:
+    """Sum up the statistics of all frames under a UBM, weighted by their transition_ids; None where no frame has a weight."""
+    return corpus.total(_accumulate_ubm, engine, tids, bar=bar, ubm=ubm, tid_weight=tid_weight)
+
+
+@block_task()
+def _accumulate_ubm(part: Corpus, engine: Engine, tids: np.ndarray, ubm: AmDiagGmm, tid_weight: np.ndarray,
+                    bar: Progress | None = None) -> UbmStats | None:
+    if bar is not None:
+        bar.update(len(part))
+    return UbmStats.of_frames(ubm, part.feats, tid_weight[tids], engine)
 
 
 @dataclass

@@ -16,15 +16,8 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import SpeakerTransforms, write_speaker_transforms
-from pykaldist.hmm.adaptation.basis_fmllr import GradientScatter, estimate_basis, write_basis
-from pykaldist.hmm.adaptation.fmllr import (
-    NO_SPEECH,
-    FmllrOptions,
-    expected_aligned,
-    speaker_rows,
-    speech_weights,
-    transformed,
-)
+from pykaldist.hmm.adaptation.basis_fmllr import estimate_basis, write_basis
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, record, write_labels
 from pykaldist.hmm.alignments.graphs import check_hmm
@@ -46,13 +39,14 @@ from pykaldist.hmm.training.experiment import (
 from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.quick import QuickOptions, train_quick
-from pykaldist.hmm.training.sat import SatOptions, adapted, estimate_aligned, train_sat, unadapted_twin
+from pykaldist.hmm.training.sat import SatOptions, adapted, estimate_aligned, gradient_scatter, train_sat, unadapted_twin
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lang import LangDir, check_phones
+from pykaldist.io.lock import locked
 from pykaldist.progress import Progress
 
 
@@ -194,7 +188,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
 
 
 def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, per_utt: bool, silence_weight: float, nj: int = 1,
-                        log: Callable[[str], None] = print, device: str = "cpu") -> str:
+                        log: Callable[[str], None] = print, device: str = "cpu", jobs: JobsOptions = THREADS) -> str:
     """Estimate the basis of fMLLR transforms (`fmllr.basis`) from the data that a system was trained on; returns a line on what came out.
 
     The frames are divided among the Gaussians by the adapted features, where `exp_dir` has transforms. `per_utt`: gradients are those of
@@ -202,30 +196,17 @@ def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLik
     """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(exp), make_engine(device, nj)
-    corpus = load_corpus(data, lang, pipeline, nj, log, exp)
-    tids, model = read_start(exp, lang, corpus)
-    gmm = read_model(exp / "final.mdl")[1]
-    check_dim(gmm.dim, corpus.feats, str(data.path), exp / "final.mdl")
-    transforms = _read_transforms(exp, data) if any(exp.glob("trans.*")) else None
-    group = {utt: utt if per_utt else data.utt2spk[utt] for utt in corpus.utts}
-    last = {name: utt for utt, name in group.items()}
-    found = GradientScatter(gmm.dim)
-    with Progress("gradients", len(corpus), "utt") as bar:
-        for part, mine in corpus.parts(tids):
-            weights = speech_weights(mine, model, lang.silence_phones, silence_weight)
-            feats = part.feats
-            if transforms is not None:
-                feats = transformed(feats, speaker_rows(part.utts, part.offsets, data.utt2spk), transforms)
-            expected = expected_aligned(gmm, feats, mine, weights, model, engine)
-            found.add(part.feats, expected, weights, speaker_rows(part.utts, part.offsets, group),
-                      {group[utt] for utt in part.utts if last[group[utt]] == utt})
-            bar.update(len(part))
-    found.finish()
-    if not found.total:
-        raise UserError(NO_SPEECH)
-    basis, gain = estimate_basis(gmm, found.scatter, found.total)
-    write_basis(exp / "fmllr.basis", basis)
-    return f"{len(basis)} matrices from {len(last)} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
+    with locked(exp):
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device, few_passes=True)
+        tids, model = read_start(exp, lang, corpus)
+        gmm = read_model(exp / "final.mdl")[1]
+        check_dim(gmm.dim, corpus.feats, str(data.path), exp / "final.mdl")
+        transforms = _read_transforms(exp, data) if any(exp.glob("trans.*")) else None
+        found = gradient_scatter(corpus, data.utt2spk, tids, gmm, model, lang.silence_phones, silence_weight, per_utt, transforms, engine)
+        basis, gain = estimate_basis(gmm, found.scatter, found.total)
+        write_basis(exp / "fmllr.basis", basis)
+    groups = len(corpus) if per_utt else len({data.utt2spk[utt] for utt in corpus.utts})
+    return f"{len(basis)} matrices from {groups} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
 
 
 def _read_transforms(path: Path, data: DataDir) -> SpeakerTransforms:

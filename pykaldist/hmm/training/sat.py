@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from pykaldist.errors import UserError
 from pykaldist.feats.transforms import SpeakerTransforms
+from pykaldist.hmm.adaptation.basis_fmllr import GradientScatter
 from pykaldist.hmm.adaptation.fmllr import (
+    NO_SPEECH,
     FmllrOptions,
     SpeakerSums,
     compose,
@@ -37,6 +40,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.lang import LangDir
 from pykaldist.io.scratch import release, scratch_array
 from pykaldist.options import option
+from pykaldist.progress import Progress
 
 _MANY = 1000  # speakers whose transforms are kept in memory while a checkpoint is written
 
@@ -137,6 +141,47 @@ def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Mapping[str,
 @block_task(outputs=1)
 def _adapt(part: Corpus, engine: Engine, result: np.ndarray, utt2spk: dict[str, str], transforms: dict[str, np.ndarray]) -> None:
     result[:] = transformed(part.feats, speaker_rows(part.utts, part.offsets, utt2spk), transforms)
+
+
+def gradient_scatter(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
+                     silence_phones: Sequence[int], silence_weight: float, per_utt: bool, transforms: Mapping[str, np.ndarray] | None,
+                     engine: Engine) -> GradientScatter:
+    """The scatter of the gradients of utterances (`per_utt`), or of speakers, of a corpus that `tids` aligns (0: left out).
+
+    `transforms` are those by whose features the frames are divided among the Gaussians. Raises UserError where no frame has a weight.
+    """
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, utt in enumerate(corpus.utts):
+        first.setdefault(utt2spk[utt], number)
+        last[utt2spk[utt]] = number
+
+    def speakers(part: Corpus) -> dict[str, Any]:
+        mine = {utt: utt2spk[utt] for utt in part.utts}
+        present, end = dict.fromkeys(mine.values()), part.first + len(part)
+        return {"utt2spk": mine, "whole": {name for name in present if first[name] >= part.first and last[name] < end},
+                "transforms": None if transforms is None else {name: transforms[name] for name in present}}
+
+    with Progress("gradients", len(corpus), "utt") as bar:
+        found = corpus.total(_gradients, engine, tids, own=speakers, bar=bar, gmm=gmm, model=model, silence_phones=list(silence_phones),
+                             silence_weight=silence_weight, per_utt=per_utt).closed()
+    if not found.total:
+        raise UserError(NO_SPEECH)
+    return found
+
+
+@block_task()
+def _gradients(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel, silence_phones: list[int],
+               silence_weight: float, per_utt: bool, utt2spk: dict[str, str], whole: set[str],
+               transforms: dict[str, np.ndarray] | None, bar: Progress | None = None) -> GradientScatter:
+    weights, rows = speech_weights(tids, model, silence_phones, silence_weight), speaker_rows(part.utts, part.offsets, utt2spk)
+    feats = part.feats if transforms is None else transformed(part.feats, rows, transforms)
+    expected = expected_aligned(gmm, feats, tids, weights, model, engine)
+    if per_utt:
+        rows, whole = speaker_rows(part.utts, part.offsets, {utt: utt for utt in part.utts}), set(part.utts)
+    if bar is not None:
+        bar.update(len(part))
+    return GradientScatter.of_frames(part.feats, expected, weights, rows, whole)
 
 
 def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: np.ndarray, old: TransitionModel,

@@ -17,18 +17,18 @@ Options:
   --remove-low-count-gaussians true|false   # at the end ($remove_low_count_gaussians)
   --online-cmvn-config <file>       # options of the normalisation ($online_cmvn_config)
   --seed <n>                        # of the random frames and splits ($seed)
-  --nj <n>                          # threads; nothing depends on it ($nj)
   --device <name>                   # cpu, cuda, cuda:N, or auto ($device)
-  --cmd <command>                   # how to run the job ($cmd)
   --num-gselect, --num-threads, --stage, --cleanup, --parallel-opts <value>   # taken, and change nothing: every frame has all Gaussians,
                                     # and it begins anew
+$(array_job_usage "jobs, no more than utterances (4)")
 EOF
 }
 
-nj=4 cmd=run.pl num_iters=4 stage=-2 num_gselect=30 num_frames=500000 num_iters_init=20 initial_gauss_proportion=0.5 subsample=2 cleanup=true
+nj=4 cmd=run.pl jobs=auto block_frames=0 num_iters=4 stage=-2 num_gselect=30 num_frames=500000 num_iters_init=20 initial_gauss_proportion=0.5 subsample=2 cleanup=true
 min_gaussian_weight=0.0001 remove_low_count_gaussians=true num_threads=16 parallel_opts="" online_cmvn_config=conf/online_cmvn.conf seed=0
 device=cpu
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 src=$3 dir=$4
@@ -37,7 +37,9 @@ for f in "$data/feats.scp" "$data/cmvn.scp" "$src/final.mat" "$src/splice_opts" 
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
-$cmd "$dir/log/train.log" pykaldist train-ivector-ubm --nj "$nj" --device "$device" --num-frames "$num_frames" \
+options=(--nj "$nj" --block-frames "$block_frames" --device "$device")
+gmm_jobs
+$stage_cmd "$dir/log/train.log" pykaldist train-ivector-ubm "${options[@]}" --num-frames "$num_frames" \
   --num-iters-init "$num_iters_init" --initial-gauss-proportion "$initial_gauss_proportion" --num-iters "$num_iters" \
   --subsample "$subsample" --min-gaussian-weight "$min_gaussian_weight" --remove-low-count-gaussians "$remove_low_count_gaussians" \
   --online-cmvn-config "$online_cmvn_config" --seed "$seed" "$@" || exit 1

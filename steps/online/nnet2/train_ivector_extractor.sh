@@ -15,15 +15,15 @@ Options:
   --subsample <n>                   # every so many frames are used ($subsample)
   --online-cmvn-iextractor true|false   # the extractor, too, sees features that are normalised by what was heard so far (false)
   --seed <n>                        # of the first extractor ($seed)
-  --nj <n>                          # threads; nothing depends on it ($nj)
-  --cmd <command>                   # how to run the job ($cmd)
-  --num-threads, --num-processes, --stage, --cleanup, --parallel-opts <value>   # taken, and change nothing: one process trains
+  --num-threads, --num-processes, --stage, --cleanup, --parallel-opts <value>   # taken, and change nothing: --nj and --jobs say who works
+$(array_job_usage "jobs, no more than utterances (4)")
 EOF
 }
 
-nj=4 num_threads=4 num_processes=4 cmd=run.pl stage=-4 ivector_dim=100 online_cmvn_iextractor=false num_iters=10 num_gselect=5
+nj=4 num_threads=4 num_processes=4 cmd=run.pl jobs=auto block_frames=0 stage=-4 ivector_dim=100 online_cmvn_iextractor=false num_iters=10 num_gselect=5
 posterior_scale=0.1 min_post=0.025 subsample=2 parallel_opts="" cleanup=true seed=0
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 ubm=$2 dir=$3
@@ -32,7 +32,9 @@ for f in "$data/feats.scp" "$ubm"/{final.dubm,final.mat,global_cmvn.stats,splice
 done
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
-$cmd "$dir/log/train.log" pykaldist train-ivector-extractor --nj "$nj" --ivector-dim "$ivector_dim" --num-iters "$num_iters" \
+options=(--nj "$nj" --block-frames "$block_frames")
+gmm_jobs
+$stage_cmd "$dir/log/train.log" pykaldist train-ivector-extractor "${options[@]}" --ivector-dim "$ivector_dim" --num-iters "$num_iters" \
   --num-gselect "$num_gselect" --min-post "$min_post" --posterior-scale "$posterior_scale" --subsample "$subsample" \
   --online-cmvn-iextractor "$online_cmvn_iextractor" --seed "$seed" "$@" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_ivector_extractor.sh: /' >&2

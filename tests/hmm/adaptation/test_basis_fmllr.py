@@ -53,9 +53,7 @@ def trained(gmm: AmDiagGmm) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The basis of 60 speakers, their features and expected parameters."""
     feats, expected = (np.concatenate(parts) for parts in zip(*(spoken(gmm, EACH, 10 + s) for s in range(GROUPS)), strict=True))
     rows = {str(number): mine for number, mine in enumerate(np.arange(len(feats)).reshape(GROUPS, EACH))}
-    found = GradientScatter(DIM)
-    found.add(feats, expected, np.ones(len(feats), np.float32), rows, rows)
-    found.finish()
+    found = GradientScatter.of_frames(feats, expected, np.ones(len(feats), np.float32), rows, rows)
     return estimate_basis(gmm, found.scatter, found.total)[0], feats, expected
 
 
@@ -88,12 +86,11 @@ def test_the_scatter_of_gradients(gmm: AmDiagGmm) -> None:
         beta = float(weights[mine].sum())
         gradient = gradient_of(FmllrStats.of_frames(feats[mine], expected[mine], beta), identity(DIM))[0].ravel()
         scatter += np.outer(gradient, gradient) / beta
-    whole, parts = GradientScatter(DIM), GradientScatter(DIM)
-    whole.add(feats, expected, weights, dict(zip("abc", rows, strict=True)), "abc")
-    parts.add(feats[:50], expected[:50], weights[:50], {"a": np.arange(40), "b": np.arange(40, 50)}, "a")
-    parts.add(feats[50:], expected[50:], weights[50:], {"b": np.arange(10), "c": np.arange(10, 40)}, "bc")
-    for found in (whole, parts):
-        found.finish()
+    whole = GradientScatter.of_frames(feats, expected, weights, dict(zip("abc", rows, strict=True)), "abc")
+    one = GradientScatter.of_frames(feats[:50], expected[:50], weights[:50], {"a": np.arange(40), "b": np.arange(40, 50)}, "a")
+    two = GradientScatter.of_frames(feats[50:], expected[50:], weights[50:], {"b": np.arange(10), "c": np.arange(10, 40)}, "c")
+    assert list(one.open) == list(two.open) == ["b"] and not whole.open
+    for found in (whole, (one + two).closed()):
         np.testing.assert_allclose(found.scatter, scatter, rtol=1e-3, atol=1e-3)
         assert found.total == pytest.approx(weights.sum())
 

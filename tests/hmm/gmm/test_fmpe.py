@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,16 @@ from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.indirect import following, stats_derivative
-from pykaldist.hmm.gmm.ubm import initial_ubm, occupancy_of_pdfs, read_ubm, train_ubm, ubm_of_frames, weights_of_tids, write_ubm
+from pykaldist.hmm.gmm.ubm import (
+    UbmStats,
+    initial_ubm,
+    occupancy_of_pdfs,
+    read_ubm,
+    train_ubm,
+    ubm_of_frames,
+    weights_of_tids,
+    write_ubm,
+)
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import monophone_tree
@@ -186,12 +198,17 @@ def test_a_ubm_merges_what_costs_least() -> None:
 @pytest.mark.usefixtures("all_plain_lines")
 def test_the_training_of_a_ubm_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(8)
-    feats = rng.normal(size=(100, 2)).astype(np.float32)
-    ubm = ubm_of_frames(feats, 2, 1, 3, 1e-5, Engine(), rng)
-    train_ubm(ubm, lambda: [(feats[:60], np.ones(60)), (feats[60:], np.ones(40))], 2, Engine(), num_frames=100)
-    said = capsys.readouterr().err
-    assert "first training of the UBM: 3/3 (100 %) iteration" in said
-    assert "training the UBM: 60/200 (30 %) frame" in said and "training the UBM: 200/200 (100 %) frame" in said
+    ubm_of_frames(rng.normal(size=(100, 2)).astype(np.float32), 2, 1, 3, 1e-5, Engine(), rng)
+    assert "first training of the UBM: 3/3 (100 %) iteration" in capsys.readouterr().err
+
+
+def statistics(feats: np.ndarray, weights: np.ndarray, step: int = 10**6, threads: int = 1) -> Callable[[AmDiagGmm], UbmStats | None]:
+    """Those of frames with weights, which are summed up `step` at a time."""
+    def found(ubm: AmDiagGmm) -> UbmStats | None:
+        parts = [UbmStats.of_frames(ubm, feats[rows], weights[rows], Engine(threads)) for rows in slices(len(feats), step)]
+        return functools.reduce(operator.add, (part for part in parts if part is not None)) if any(parts) else None
+
+    return found
 
 
 def test_a_ubm_is_trained_on_the_frames_that_count(tmp_path: Path) -> None:
@@ -202,16 +219,15 @@ def test_a_ubm_is_trained_on_the_frames_that_count(tmp_path: Path) -> None:
     feats[1500:] += 100
     lines: list[str] = []
     first = random_gmm(rng, [3], dim=2)
-    ubm = train_ubm(first, lambda: [(feats, weights)], 6, Engine(), lines.append)
+    ubm = train_ubm(first, statistics(feats, weights), 6, lines.append)
     values = [float(line.split("log-likelihood ")[1].split()[0]) for line in lines]
     assert values == sorted(values) and "1500 frames" in lines[0]
     assert slow_loglikes(ubm, feats[:1500]).mean() > values[0]
     write_ubm(tmp_path / "final.dubm", ubm)
     np.testing.assert_array_equal(read_ubm(tmp_path / "final.dubm").inv_vars, ubm.inv_vars)
-    parts = [(feats[rows], weights[rows]) for rows in slices(len(feats), 700)]
-    np.testing.assert_allclose(train_ubm(first, lambda: parts, 6, Engine(2)).inv_vars, ubm.inv_vars, rtol=1e-4)
+    np.testing.assert_allclose(train_ubm(first, statistics(feats, weights, 700, 2), 6).inv_vars, ubm.inv_vars, rtol=1e-4)
     with pytest.raises(UserError, match="no frame has a weight; give a --silence-weight above 0"):
-        train_ubm(first, lambda: [(feats, 0 * weights)], 1, Engine())
+        train_ubm(first, statistics(feats, 0 * weights), 1)
 
 
 def test_the_frames_and_weights_of_transition_ids(toy_lang: LangDir) -> None:

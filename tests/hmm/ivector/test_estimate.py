@@ -7,11 +7,19 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.ivector.estimate import ExtractorTraining, TrainingFrames, _solved, _with_prior, floored, frame_offsets
 from pykaldist.hmm.ivector.extractor import IvectorExtractor, packed, unpacked
 from pykaldist.hmm.ivector.posteriors import Posteriors
 
 from .conftest import DIM, GAUSS, IVECTOR_DIM, random_frames
+
+
+def training_of(frames: TrainingFrames, threads: int = 1, block: int = 0) -> ExtractorTraining:
+    """The training on frames as a corpus, in blocks of so many of them (0: one block)."""
+    corpus = Corpus.of_lengths([f"utt{n}" for n in range(len(frames.offsets) - 1)], frames.offsets, block=block)
+    return ExtractorTraining(corpus, frames.feats, frames.posteriors.gauss, frames.posteriors.weight, GAUSS, Engine(threads))
 
 
 def slow_statistics(frames: TrainingFrames, extractor: IvectorExtractor) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -35,12 +43,13 @@ def slow_statistics(frames: TrainingFrames, extractor: IvectorExtractor) -> tupl
     return linear, quadratic, total, scatter
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_sums_are_those_frame_after_frame(extractor: IvectorExtractor, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("threads", "block"), [(1, 0), (3, 0), (2, 8)])
+def test_the_sums_are_those_frame_after_frame(extractor: IvectorExtractor, threads: int, block: int,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykaldist.hmm.ivector.estimate._BATCH_BYTES", 8 * GAUSS * DIM * 2)  # two utterances at a time
     monkeypatch.setattr("pykaldist.hmm.ivector.estimate.MIN_COUNT", 1.0)
     frames = random_frames([7, 1, 12, 5, 9])
-    stats = ExtractorTraining(frames, GAUSS, threads).e_step(extractor)
+    stats = training_of(frames, threads, block).e_step(extractor)
     linear, quadratic, total, scatter = slow_statistics(frames, extractor)
     np.testing.assert_allclose(stats.linear, linear, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(unpacked(stats.quadratic, IVECTOR_DIM), quadratic, rtol=1e-9, atol=1e-9)
@@ -52,21 +61,22 @@ def test_the_sums_are_those_frame_after_frame(extractor: IvectorExtractor, threa
 @pytest.mark.parametrize(("most", "frames", "expected"), [
     (2, 1000, [(0, 2), (2, 4), (4, 5)]), (9, 13, [(0, 2), (2, 3), (3, 4), (4, 5)]), (9, 1, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]),
     (9, 1000, [(0, 5)])])
-def test_batches_have_few_utterances_and_few_frames(most: int, frames: int, expected: list[tuple[int, int]],
+def test_batches_have_few_utterances_and_few_frames(most: int, frames: int, expected: list[tuple[int, int]], extractor: IvectorExtractor,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykaldist.hmm.ivector.estimate._BATCH_FRAMES", frames)
-    assert random_frames([7, 1, 12, 5, 9]).batches(most) == expected
+    monkeypatch.setattr("pykaldist.hmm.ivector.estimate._BATCH_BYTES", 8 * GAUSS * DIM * most)
+    assert random_frames([7, 1, 12, 5, 9]).batches(extractor) == expected
 
 
 def test_scatters_are_those_frame_after_frame() -> None:
     frames = random_frames([20, 9])
-    occupancy, scatter = frames.scatter(GAUSS)
+    found = frames.scatter(GAUSS)
     expected = np.zeros((GAUSS, DIM, DIM))
     for x, gauss, weight in zip(frames.feats.astype(float), frames.posteriors.gauss, frames.posteriors.weight, strict=True):
         for g, w in zip(gauss, weight, strict=True):
             expected[g] += w * np.outer(x, x)
-    np.testing.assert_allclose(scatter, expected, rtol=1e-9, atol=1e-9)
-    assert occupancy.sum() == pytest.approx(frames.posteriors.weight.sum(), rel=1e-6)
+    np.testing.assert_allclose(unpacked(found.packed, DIM), expected, rtol=1e-9, atol=1e-9)
+    assert found.occupancy.sum() == pytest.approx(frames.posteriors.weight.sum(), rel=1e-6)
 
 
 def test_the_log_likelihood_is_the_density_of_all_frames_at_once(extractor: IvectorExtractor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +94,12 @@ def test_the_log_likelihood_is_the_density_of_all_frames_at_once(extractor: Ivec
         density = multivariate_normal(maps[:, 0] * extractor.prior_offset, covariance)
         expected += density.logpdf(frames.feats[first:end].astype(float).ravel())
         expected += np.log(extractor.weights[gauss]).sum()
-    assert ExtractorTraining(frames, GAUSS).e_step(extractor).log_likelihood == pytest.approx(expected, rel=1e-9)
+    assert training_of(frames).e_step(extractor).log_likelihood == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_log_likelihood_rises_and_the_maps_are_diagonal(extractor: IvectorExtractor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykaldist.hmm.ivector.estimate.MIN_COUNT", 5.0)
-    training = ExtractorTraining(random_frames([15] * 40), GAUSS)
+    training = training_of(random_frames([15] * 40))
     values = []
     for _ in range(12):
         stats = training.e_step(extractor)
@@ -104,7 +114,7 @@ def test_the_log_likelihood_rises_and_the_maps_are_diagonal(extractor: IvectorEx
 def test_the_new_prior_is_the_distribution_of_the_ivectors(extractor: IvectorExtractor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The transform of the M-step takes the i-vectors to covariance 1 and a mean along the first axis, and leaves all means M x alone."""
     monkeypatch.setattr("pykaldist.hmm.ivector.estimate.MIN_COUNT", 1.0)
-    stats = ExtractorTraining(random_frames([9] * 10), GAUSS).e_step(extractor)
+    stats = training_of(random_frames([9] * 10)).e_step(extractor)
     after = _with_prior(extractor, stats)
     transform = np.linalg.lstsq(after.projections.reshape(-1, IVECTOR_DIM), extractor.projections.reshape(-1, IVECTOR_DIM), rcond=None)[0]
     np.testing.assert_allclose(after.projections @ transform, extractor.projections, atol=1e-8)
@@ -117,7 +127,7 @@ def test_the_new_prior_is_the_distribution_of_the_ivectors(extractor: IvectorExt
 
 def test_too_few_frames_are_named() -> None:
     with pytest.raises(UserError, match=r"no Gaussian of the UBM has 100 frames .* the most is [0-9.]+; give more data"):
-        ExtractorTraining(random_frames([9] * 10), GAUSS)
+        training_of(random_frames([9] * 10))
 
 
 def test_a_floor_raises_what_is_below_it() -> None:
@@ -144,7 +154,7 @@ def test_starved_gaussians_stay(extractor: IvectorExtractor, monkeypatch: pytest
     frames = random_frames([30] * 4)
     weight = np.where(frames.posteriors.gauss == 2, 0, frames.posteriors.weight).astype(np.float32)
     said: list[str] = []
-    training = ExtractorTraining(TrainingFrames(frames.feats, frames.offsets, Posteriors(frames.posteriors.gauss, weight)), GAUSS)
+    training = training_of(TrainingFrames(frames.feats, frames.offsets, Posteriors(frames.posteriors.gauss, weight)))
     trained = training.run(extractor, 1, said.append)
     assert said[0].startswith("WARNING: 1 of 5 Gaussians have fewer than 5 frames")
     np.testing.assert_array_equal(trained.precisions[2], extractor.precisions[2])

@@ -18,7 +18,8 @@ from .conftest import Case, joint, total_log_likelihood
 def statistics(case: Case, vectors: np.ndarray | None, target: AmSgmm2 | None = None) -> SpeakerStats:
     speakers = Speakers.without_vectors(case.model, 2) if vectors is None else Speakers.of(case.model, vectors)
     terms = case.scorer.terms(case.feats, case.selected, speakers, case.speaker)
-    return SpeakerStats.of_frames(case.scorer, case.feats, terms, speakers, case.items, None if target is None else SgmmScorer(target))
+    return SpeakerStats.of_frames(case.scorer, case.feats, terms, speakers, case.items, np.arange(2),
+                                  None if target is None else SgmmScorer(target))
 
 
 def auxiliary(case: Case, old: np.ndarray, new: np.ndarray) -> float:
@@ -53,13 +54,20 @@ def test_speakers_with_few_frames_keep_theirs(case: Case) -> None:
     assert (found[1] == 1).all() and not (found[0] == 1).any()
 
 
-def test_statistics_among_all_speakers(case: Case) -> None:
-    stats = statistics(case, case.vectors)
-    spread = stats.among(np.array([3, 1]), 5)
-    np.testing.assert_array_equal(spread.gamma[[3, 1]], stats.gamma)
-    assert not spread.gamma[[0, 2, 4]].any() and not spread.y[[0, 2, 4]].any() and spread.a.size == (25 if case.model.symmetric else 0)
-    both = spread + spread
-    np.testing.assert_array_equal(both.y, 2 * spread.y)
+def test_statistics_of_some_speakers(case: Case) -> None:
+    """Those of two parts, of which each has a speaker that the other has not, are the sums of each speaker's."""
+    one, two = statistics(case, case.vectors), statistics(case, case.vectors)
+    one.numbers, two.numbers = np.array([1, 3]), np.array([3, 4])
+    both = one + two
+    assert both.numbers.tolist() == [1, 3, 4] and both.frames == 2 * one.frames
+    for name in ("gamma", "y", "a"):
+        mine = getattr(one, name)
+        expected = np.stack([mine[0], mine[1] + mine[0], mine[1]]) if mine.size else mine
+        np.testing.assert_array_equal(getattr(both, name), expected)
+    ended, others = both.split(both.numbers < 4)
+    assert others is not None and ended.numbers.tolist() == [1, 3] and others.numbers.tolist() == [4]
+    np.testing.assert_array_equal(np.concatenate([ended.y, others.y]), both.y)
+    assert both.split(both.numbers < 9)[1] is None
 
 
 def test_statistics_for_another_model(case: Case) -> None:

@@ -17,13 +17,13 @@ from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.model_files import read_tree
 from pykaldist.hmm.gmm.ubm import UbmOptions
 from pykaldist.hmm.sgmm.experiment import align_sgmm_dir, train_sgmm_dir, train_ubm_dir
-from pykaldist.hmm.sgmm.frames import SgmmScorer
 from pykaldist.hmm.sgmm.full_gmm import read_full_ubm
 from pykaldist.hmm.sgmm.model import read_sgmm
 from pykaldist.hmm.sgmm.speaker_vectors import read_speaker_vectors
 from pykaldist.hmm.sgmm.training import SgmmOptions, SpokenCorpus, accumulate_sgmm, train_sgmm
 from pykaldist.hmm.sgmm.update import UpdateOptions
 from pykaldist.hmm.training.experiment import load_corpus, read_start, train_mono_dir
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.mono import MonoOptions
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
@@ -92,7 +92,7 @@ def test_vectors_say_who_speaks(work: Path, toy_lang: LangDir) -> None:
     transition_model, model = read_sgmm(work / "sgmm/final.mdl")
     corpus = load_corpus(data, lang, pipeline_of(work), 1, quiet)
     tids, _ = read_start(work / "sgmm", lang, corpus)
-    spoken = SpokenCorpus.of(corpus, data.utt2spk, SgmmScorer(model), Engine())
+    spoken = SpokenCorpus.of(corpus, data.utt2spk, model, Engine())
     own = read_speaker_vectors(work / "sgmm")
     vectors = np.stack([own[name] for name in spoken.names]).astype(np.float64)
     values = [accumulate_sgmm(spoken, tids, transition_model.tid2pdf, model, chosen).log_likelihood
@@ -130,6 +130,23 @@ def test_blocks_and_threads_change_nothing(work: Path, toy_lang: LangDir) -> Non
         np.testing.assert_array_equal(one.vectors, two.vectors)
         np.testing.assert_array_equal(one.precisions, two.precisions)
     np.testing.assert_allclose(made[2][0].precisions, made[0][0].precisions, rtol=0.05, atol=0.05)
+
+
+def test_jobs_train_the_same_models(work: Path, toy_lang: LangDir, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A UBM, a system and alignments, by threads and by jobs on the same blocks, which end within speakers."""
+    monkeypatch.setenv("PATH", f"{root}/src/bin:{root}/utils", prepend=":")
+    options = SgmmOptions(**{**vars(OPTIONS), "num_iters": 3, "num_iters_alimdl": 1, "realign_iters": "2", "spkvec_iters": "1"})
+    for name, jobs in (("threads", JobsOptions("", 900)), ("array", JobsOptions("run.pl", 900))):
+        made, where = tmp_path / name, (work / "data", toy_lang.path)
+        train_ubm_dir(8, *where, work / "mono", made / "ubm", UbmOptions(num_iters=2), 4, nj=2, log=quiet, jobs=jobs)
+        train_sgmm_dir(12, 16, *where, work / "mono", made / "ubm/final.ubm", made / "sgmm", options, AlignOptions(), UpdateOptions(), 2,
+                       quiet, jobs)
+        align_sgmm_dir(*where, made / "sgmm", made / "ali", AlignOptions(), nj=2, log=quiet, jobs=jobs)
+    for path in ("ubm/final.ubm", "sgmm/final.mdl", "sgmm/final.alimdl", "sgmm/tree", "sgmm/vecs.1", "sgmm/vecs.2", "ali/vecs.1"):
+        assert (tmp_path / "threads" / path).read_bytes() == (tmp_path / "array" / path).read_bytes(), path
+    one, two = (AlignmentDir(tmp_path / name / "ali") for name in ("threads", "array"))
+    assert all(np.array_equal(ids, two.labels[utt]) for utt, ids in one.items())
+    assert not (tmp_path / "array/sgmm/jobs").exists()
 
 
 def test_without_speakers(work: Path, toy_lang: LangDir) -> None:
