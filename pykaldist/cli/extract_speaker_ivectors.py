@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    extract = read_extractor(args.extractor, OnlineOptions(), from_args(PosteriorOptions, args))
+    extract = read_extractor(args.extractor, OnlineOptions(), from_args(PosteriorOptions, args), offline=True)
     weights = None
     if args.weights is not None:
         weights = frame_weights(args.weights, LangDir(args.lang).silence_phones, args.silence_weight, args.acwt, args.mdl)

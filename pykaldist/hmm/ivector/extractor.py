@@ -21,6 +21,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.sgmm.full_gmm import FullGmm
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
@@ -37,15 +38,14 @@ class IvectorExtractor:
         self.prior_offset = prior_offset
 
     @classmethod
-    def initial(cls, ubm: AmDiagGmm, dim: int, rng: np.random.Generator) -> IvectorExtractor:
+    def initial(cls, ubm: AmDiagGmm | FullGmm, dim: int, rng: np.random.Generator) -> IvectorExtractor:
         """Make an extractor of i-vectors of dimension `dim` from a UBM, whose means are those at the prior's mean; the rest is random."""
         if dim < 2:
             raise UserError(f"--ivector-dim must be at least 2, found {dim}.")
-        inv_vars = ubm.inv_vars.astype(np.float64)
+        full = ubm if isinstance(ubm, FullGmm) else FullGmm.of_diagonal(ubm)
         projections = rng.standard_normal((ubm.num_gauss, ubm.dim, dim))
-        projections[:, :, 0] = ubm.means_invvars / inv_vars / FIRST_PRIOR_OFFSET
-        precisions = np.zeros((ubm.num_gauss, ubm.dim, ubm.dim))
-        precisions[:, np.arange(ubm.dim), np.arange(ubm.dim)] = inv_vars
+        projections[:, :, 0] = full.means / FIRST_PRIOR_OFFSET
+        precisions = full.inv_covars.astype(np.float64)
         return cls(ubm.weights.astype(np.float64), projections, precisions, FIRST_PRIOR_OFFSET)
 
     @property

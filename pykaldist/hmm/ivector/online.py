@@ -25,6 +25,7 @@ from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.hmm.ivector.features import IvectorFeatures
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame_posteriors
+from pykaldist.hmm.sgmm.full_gmm import FullGmm
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
@@ -90,7 +91,7 @@ class OnlineExtractor:
     """The extraction of i-vectors; `normalised_input`: the extractor, too, sees features with online CMVN."""
 
     features: IvectorFeatures
-    ubm: AmDiagGmm
+    ubm: AmDiagGmm | FullGmm
     extractor: IvectorExtractor
     options: OnlineOptions = field(default_factory=OnlineOptions)
     posteriors: PosteriorOptions = field(default_factory=PosteriorOptions)

@@ -1,11 +1,13 @@
 """Which Gaussians of the UBM a frame belongs to: its few highest posteriors.
 
-The scores of all Gaussians are one matrix product; what is kept of a frame is Kaldi's VectorToPosteriorEntry (src/hmm/posterior.cc): the
+The scores of all Gaussians of a UBM with diagonal covariances are one matrix product; one with full covariances scores the 50 Gaussians
+that are likeliest by their diagonals. What is kept of a frame is Kaldi's VectorToPosteriorEntry (src/hmm/posterior.cc): the
 `num_gselect` likeliest Gaussians; of these, those whose posterior among them is at least `min_post`, and always the first; renormalised.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -13,10 +15,12 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.sgmm.full_gmm import FullGmm, GaussianSelector
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
 _BLOCK = 4096  # frames at a time
+_CANDIDATES = 50  # Gaussians of a UBM with full covariances that a frame is scored against
 _MOST_MIN_POST = 0.99  # above it only the likeliest Gaussian can be left
 
 
@@ -45,7 +49,13 @@ class Posteriors:
     weight: np.ndarray
 
 
-def frame_posteriors(ubm: AmDiagGmm, feats: np.ndarray, options: PosteriorOptions, frame_weights: np.ndarray | None = None) -> Posteriors:
+@functools.lru_cache(maxsize=1)
+def _selector(ubm: FullGmm, count: int) -> GaussianSelector:
+    return GaussianSelector(ubm, ubm.diagonal(), count, max(_CANDIDATES, count))
+
+
+def frame_posteriors(ubm: AmDiagGmm | FullGmm, feats: np.ndarray, options: PosteriorOptions,
+                     frame_weights: np.ndarray | None = None) -> Posteriors:
     """The pruned posteriors of frames (T, D) float32, scaled; times `frame_weights` (T,) where they are given.
 
     A light frame has fewer Gaussians: what is left out of it is what has less than `min_post` after the weight. Raises UserError where the
@@ -59,8 +69,13 @@ def frame_posteriors(ubm: AmDiagGmm, feats: np.ndarray, options: PosteriorOption
             least = np.where(frame_weights == 0, _MOST_MIN_POST, np.minimum(_MOST_MIN_POST, options.min_post / np.abs(frame_weights)))
     for start in range(0, len(feats), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        scores = ubm.scores(feats[rows])
-        _prune(scores, scores.max(axis=1), least[rows], result.gauss[rows], result.weight[rows])
+        if isinstance(ubm, FullGmm):
+            selected, scores = _selector(ubm, count).select(feats[rows])
+            _prune(scores, scores.max(axis=1), least[rows], result.gauss[rows], result.weight[rows])
+            result.gauss[rows] = np.take_along_axis(selected, result.gauss[rows], 1)
+        else:
+            scores = ubm.scores(feats[rows])
+            _prune(scores, scores.max(axis=1), least[rows], result.gauss[rows], result.weight[rows])
     result.weight *= np.float32(options.posterior_scale)
     if frame_weights is not None:
         result.weight *= frame_weights[:, None].astype(np.float32)

@@ -20,7 +20,7 @@ from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.cmvn import OnlineCmvnOptions, cmvn_stats
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.hmm.alignments.corpus import Corpus, block_task
-from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.engine import Engine, sum_pieces
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.ubm import UbmStats, read_ubm, train_ubm, ubm_of_frames, write_ubm
@@ -30,6 +30,7 @@ from pykaldist.hmm.ivector.features import FILES, IvectorFeatures, copy_files, s
 from pykaldist.hmm.ivector.online import NORMALISED_INPUT, OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.pca import pca_transform
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions, frame_posteriors
+from pykaldist.hmm.sgmm.full_gmm import PART, FullGmm, FullStats, GaussianSelector, read_full_ubm, updated, write_full_ubm
 from pykaldist.hmm.training.jobs import CLASSES, ArrayOptions
 from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.conf import parse_conf, read_conf
@@ -37,6 +38,7 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lock import locked
+from pykaldist.io.scratch import slices
 from pykaldist.io.tables import MatrixReader, MatrixWriter
 from pykaldist.options import option
 from pykaldist.progress import Progress, progress
@@ -79,6 +81,21 @@ class DiagUbmOptions:
             raise UserError("--num-frames and --subsample must be at least 1, --num-iters and --num-iters-init not negative.")
         if not 0 < self.initial_gauss_proportion <= 1 or not 0 <= self.min_gaussian_weight < 1:
             raise UserError("--initial-gauss-proportion must be above 0 and at most 1, --min-gaussian-weight at least 0 and below 1.")
+
+
+@dataclass
+class FullUbmOptions:
+    """Options of the UBM with full covariances, by the names of Kaldi's sid/train_full_ubm.sh."""
+
+    num_gselect: int = option(20, "Gaussians that a frame is divided among")
+    num_iters: int = option(4, "iterations of EM")
+    subsample: int = option(5, "every so many frames are used")
+    min_gaussian_weight: float = option(0.0001, "a Gaussian of less weight stays as it is, or is removed at the end")
+    remove_low_count_gaussians: bool = option(True, "remove Gaussians with too few frames at the end")
+
+    def __post_init__(self) -> None:
+        if min(self.num_gselect, self.num_iters, self.subsample) < 1 or not 0 <= self.min_gaussian_weight < 1:
+            raise UserError("--num-gselect, --num-iters and --subsample must be at least 1, --min-gaussian-weight at least 0 and below 1.")
 
 
 @dataclass
@@ -251,17 +268,70 @@ def _ubm_statistics(part: Corpus, engine: Engine, frames: np.ndarray, ubm: AmDia
     return UbmStats.of_frames(ubm, frames, np.ones(len(frames), np.float32), engine)
 
 
-def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, options: ExtractorOptions, posteriors: PosteriorOptions,
-                  nj: int = 1, log: Callable[[str], None] = print, jobs: ArrayOptions = THREADS) -> str:
-    """Train an i-vector extractor on a UBM's directory; returns a line that says what came out."""
+def full_ubm_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, options: FullUbmOptions, nj: int = 1,
+                 log: Callable[[str], None] = print, jobs: ArrayOptions = THREADS) -> str:
+    """Train a UBM with full covariances from that of a directory, diagonal or full; returns a line that says what came out.
+
+    `final.dubm` is its twin with the variances on the diagonals, for online extraction.
+    """
     data, src, exp, engine = DataDir(data_dir), Path(ubm_dir), Path(exp_dir), Engine(nj)
     if src.resolve() == exp.resolve():
         raise UserError(f"{exp} is both source and target; write to another directory.")
-    ubm, features = read_ubm(src / "final.dubm"), IvectorFeatures.from_dir(src)
+    found, features = _ubm_of(src), IvectorFeatures.from_dir(src)
+    ubm = found if isinstance(found, FullGmm) else FullGmm.of_diagonal(found)
     with locked(exp):
-        for name in ("final.ie", "final.ie.id", NORMALISED_INPUT):
+        for name in ("final.ubm", "final.dubm"):
             (exp / name).unlink(missing_ok=True)
-        copy_files(src, exp, (*FILES, "final.dubm"))
+        copy_files(src, exp)
+        corpus, offsets = _corpus(data, options.subsample, nj, exp, "cpu", jobs)
+        frames = corpus.new_rows(len(_matrix(features)), np.float32)
+        _opened.cache_clear()
+        with Progress("features of the UBM", len(corpus), "utt") as bar:
+            for _ in corpus.each(_ubm_frames, engine, frames, bar=bar, path=str(data.path), features=features, subsample=options.subsample,
+                                 own=lambda part: {**_of_part(data, part, offsets), "chosen": np.zeros(0, np.int64)}):
+                pass
+        with Progress("training the UBM", options.num_iters * len(corpus), "utt") as bar:
+            for iteration in range(options.num_iters):
+                stats = corpus.total(_full_ubm_statistics, engine, frames, bar=bar, ubm=ubm, num_gselect=options.num_gselect)
+                log(f"iteration {iteration}: log-likelihood {stats.log_likelihood / stats.weight:.4f} a frame, {corpus.frames} frames, "
+                    f"{ubm.num_gauss} Gaussians")
+                last = iteration == options.num_iters - 1
+                ubm = updated(ubm, stats, last and options.remove_low_count_gaussians, options.min_gaussian_weight)
+        write_ubm(exp / "final.dubm", ubm.diagonal())
+        write_full_ubm(exp / "final.ubm", ubm)
+    return f"{ubm.num_gauss} Gaussians with full covariances, of dimension {ubm.dim}, from {corpus.frames} frames"
+
+
+@block_task(feats=False)
+def _full_ubm_statistics(part: Corpus, engine: Engine, frames: np.ndarray, ubm: FullGmm, num_gselect: int,
+                         bar: Progress | None = None) -> FullStats:
+    selector = GaussianSelector(ubm, ubm.diagonal(), num_gselect, max(num_gselect, 50))
+    pieces = ((frames[rows], np.ones(rows.stop - rows.start, np.float32)) for rows in slices(len(frames), PART))
+    found: FullStats = sum_pieces(functools.partial(FullStats.of_frames, selector, ubm.num_gauss), pieces, engine.threads)
+    if bar is not None:
+        bar.update(len(part))
+    return found
+
+
+def _ubm_of(folder: Path) -> AmDiagGmm | FullGmm:
+    """The UBM of a directory: that with full covariances, where it has one."""
+    return read_full_ubm(folder / "final.ubm") if (folder / "final.ubm").is_file() else read_ubm(folder / "final.dubm")
+
+
+def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, options: ExtractorOptions, posteriors: PosteriorOptions,
+                  nj: int = 1, log: Callable[[str], None] = print, jobs: ArrayOptions = THREADS) -> str:
+    """Train an i-vector extractor on a UBM's directory; returns a line that says what came out.
+
+    Frames are divided among the Gaussians by `final.ubm`, where the directory has one, else by `final.dubm`.
+    """
+    data, src, exp, engine = DataDir(data_dir), Path(ubm_dir), Path(exp_dir), Engine(nj)
+    if src.resolve() == exp.resolve():
+        raise UserError(f"{exp} is both source and target; write to another directory.")
+    ubm, features = _ubm_of(src), IvectorFeatures.from_dir(src)
+    with locked(exp):
+        for name in ("final.ie", "final.ie.id", "final.ubm", NORMALISED_INPUT):
+            (exp / name).unlink(missing_ok=True)
+        copy_files(src, exp, (*FILES, "final.dubm", *(["final.ubm"] if isinstance(ubm, FullGmm) else [])))
         if options.online_cmvn_iextractor:
             write_text(exp / NORMALISED_INPUT, "")
         corpus, offsets = _corpus(data, options.subsample, nj, exp, "cpu", jobs)
@@ -282,8 +352,8 @@ def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, opti
 
 @block_task(outputs=3, feats=False)
 def _posteriors(part: Corpus, engine: Engine, feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, path: str,
-                features: IvectorFeatures, ubm: AmDiagGmm, options: ExtractorOptions, posteriors: PosteriorOptions, before: list[str],
-                offsets: np.ndarray, bar: Progress | None = None) -> None:
+                features: IvectorFeatures, ubm: AmDiagGmm | FullGmm, options: ExtractorOptions, posteriors: PosteriorOptions,
+                before: list[str], offsets: np.ndarray, bar: Progress | None = None) -> None:
     """Fill in the extractor's features of every `subsample`-th frame of a block, and their posteriors."""
     step = options.subsample
     scaled = PosteriorOptions(posteriors.num_gselect, posteriors.min_post)
@@ -299,12 +369,15 @@ def _posteriors(part: Corpus, engine: Engine, feats: np.ndarray, gauss: np.ndarr
     _of_block(part, path, features, before, offsets, engine, work, bar)
 
 
-def read_extractor(folder: PathLike, options: OnlineOptions, posteriors: PosteriorOptions) -> OnlineExtractor:
-    """Read the directory of an extractor; raises UserError where its files are not of one training."""
+def read_extractor(folder: PathLike, options: OnlineOptions, posteriors: PosteriorOptions, offline: bool = False) -> OnlineExtractor:
+    """Read the directory of an extractor; raises UserError where its files are not of one training.
+
+    Online, as in Kaldi, frames are divided by `final.dubm`; `offline` by `final.ubm`, where there is one.
+    """
     path = Path(folder)
     features, ubm, extractor = IvectorFeatures.from_dir(path), read_ubm(path / "final.dubm"), IvectorExtractor.read(path / "final.ie")
     extractor.check_ubm(ubm, str(path))
-    return OnlineExtractor(features, ubm, extractor, options, posteriors, (path / NORMALISED_INPUT).is_file())
+    return OnlineExtractor(features, _ubm_of(path) if offline else ubm, extractor, options, posteriors, (path / NORMALISED_INPUT).is_file())
 
 
 def extract_online_part(data_dir: PathLike, extractor_path: PathLike, ivector_dir: PathLike, options: OnlineOptions,
@@ -342,4 +415,5 @@ def _weights(weights: MatrixReader, utt: str, frames: int) -> np.ndarray:
     return found
 
 
-CLASSES.extend((ExtractorOptions, IvectorExtractor, IvectorFeatures, IvectorStats, OnlineCmvnOptions, PosteriorOptions, Scatter))  # of jobs
+CLASSES.extend((ExtractorOptions, FullGmm, FullStats, IvectorExtractor, IvectorFeatures, IvectorStats, OnlineCmvnOptions, PosteriorOptions,
+                Scatter))  # what goes to jobs and from them

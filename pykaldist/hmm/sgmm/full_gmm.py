@@ -22,7 +22,7 @@ from pykaldist.kernels import kernel
 
 PART = 8192  # frames that are worked on at a time
 _MAX_CONDITION = 1e5  # of a covariance
-_MIN_VARIANCE, _MIN_OCCUPANCY, _MIN_WEIGHT = 0.001, 100.0, 1e-5
+_MIN_VARIANCE, _MIN_OCCUPANCY = 0.001, 100.0
 
 
 class FullGmm:
@@ -226,14 +226,14 @@ class FullStats:
                    float(weights.sum(dtype=np.float64)))
 
 
-def updated(ubm: FullGmm, stats: FullStats, remove_low_count: bool) -> FullGmm:
+def updated(ubm: FullGmm, stats: FullStats, remove_low_count: bool, min_weight: float = 1e-5) -> FullGmm:
     """The mixture of maximum likelihood for these statistics.
 
-    A Gaussian with fewer than 100 frames, or a weight of less than 1e-5, is removed, or without `remove_low_count` keeps its mean and
-    covariance. Eigenvalues of covariances are floored.
+    A Gaussian with fewer than 100 frames, or a weight of less than `min_weight`, is removed, or without `remove_low_count` keeps its mean
+    and covariance. Eigenvalues of covariances are floored.
     """
     share = stats.occupancy / max(stats.occupancy.sum(), 1e-300)
-    fed = (stats.occupancy > _MIN_OCCUPANCY) & (share > _MIN_WEIGHT)
+    fed = (stats.occupancy > _MIN_OCCUPANCY) & (share > min_weight)
     if remove_low_count and not fed.any():
         fed[stats.occupancy.argmax()] = True
     occupancy = np.where(fed, stats.occupancy, 1.0)
@@ -244,7 +244,7 @@ def updated(ubm: FullGmm, stats: FullStats, remove_low_count: bool) -> FullGmm:
     values = np.maximum(values, np.maximum(_MIN_VARIANCE, values[:, -1:] / _MAX_CONDITION))
     covariances = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
     kept = fed if remove_low_count else np.ones_like(fed)
-    weights = np.maximum(share, _MIN_WEIGHT)[kept]
+    weights = np.maximum(share, min_weight)[kept]
     return FullGmm.of_moments(weights / weights.sum(), means[kept], covariances[kept])
 
 
