@@ -214,6 +214,7 @@ def _pitch() -> None:
 def _ivectors() -> None:
     _verb("train-ivector-pca --dim 4 --subsample 1 data pca")
     _verb("train-ivector-ubm --online-cmvn-config pca/online_cmvn.conf data 3 pca ubm")
+    _verb("train-ivector-full-ubm --num-iters 1 --subsample 1 --num-gselect 2 data ubm full_ubm")
     _verb("train-ivector-extractor --ivector-dim 3 --num-iters 1 --subsample 1 --posterior-scale 1 data ubm extractor")
     _verb("extract-ivectors data extractor ivectors")
 

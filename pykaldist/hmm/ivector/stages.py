@@ -214,7 +214,8 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
     if src.resolve() == exp.resolve():
         raise UserError(f"{exp} is both source and target; write to another directory.")
     with locked(exp):
-        (exp / "final.dubm").unlink(missing_ok=True)
+        for name in ("final.dubm", "final.ubm"):  # an older one with full covariances would be taken for this one's
+            (exp / name).unlink(missing_ok=True)
         copy_files(src, exp, ("final.mat", "splice_opts"))
         copy_file(cmvn_conf, exp / "online_cmvn.conf")
         write_global_stats(exp / "global_cmvn.stats", data)

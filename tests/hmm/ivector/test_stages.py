@@ -184,6 +184,8 @@ def test_a_ubm_with_full_covariances(recipe: Path, tmp_path: Path, monkeypatch: 
     for name, jobs in (("threads", ArrayOptions("", 500)), ("array", ArrayOptions("run.pl", 500))):
         full_ubm_dir(tmp_path / "data", tmp_path / "full", tmp_path / name, FullUbmOptions(num_iters=1, subsample=2), 2, str, jobs)
     assert (tmp_path / "threads/final.ubm").read_bytes() == (tmp_path / "array/final.ubm").read_bytes()
+    diag_ubm_dir(tmp_path / "data", 4, tmp_path / "pca", tmp_path / "array", DiagUbmOptions(), recipe / "conf/online_cmvn.conf", log=str)
+    assert not (tmp_path / "array/final.ubm").exists()
 
     extractor_dir(tmp_path / "data", tmp_path / "full", tmp_path / "ie", ExtractorOptions(ivector_dim=2, num_iters=2),
                   PosteriorOptions(posterior_scale=0.5), log=str)
