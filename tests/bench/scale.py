@@ -21,7 +21,8 @@ Peak memory is that of all processes of a stage together, looked at 5 times a se
 stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
 logarithms). An hour of features takes 20 MB, an hour of audio 115 MB, the scratch files up to 150 MB. So for 100 h choose a folder with
 room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`, and for 1,000 h cmvn, pack, and GMMs that
-keep no features: `--stages train_mono align_mono --keep-feats false`. --rows keeps what was measured in a file, to which later runs add;
+keep no features: `--stages train_mono align_mono --keep-feats false`, or, without the hours of the alignment before it, `--stages
+train_deltas --keep-feats false --copied-alignments`. --rows keeps what was measured in a file, to which later runs add;
 exponents and the plot are of all that is there.
 """
 
@@ -187,8 +188,9 @@ def copy_alignment(source: DataDir, ali: Path, folder: Path, hours: float, joine
     """Make an alignment of what `make_features` makes, of the alignment of the recipe's training data."""
     labels = dict(AlignmentDir(ali).items())
     folder.mkdir(parents=True)
-    for name in ("final.mdl", "tree", "phones.txt"):
-        shutil.copy(ali / name, folder)
+    for name in ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts", "splice_opts", "final.mat", "full.mat"):
+        if (ali / name).is_file():
+            shutil.copy(ali / name, folder)
     (folder / "num_jobs").write_text("1\n")
     write_int_vectors(folder / "ali.1.gz", ((utt, np.concatenate([labels[part] for part in parts]))
                                             for utt, _, parts in copies(source, 3600 * hours, joined) if labels.keys() >= set(parts)))
@@ -334,6 +336,11 @@ class Scale:
                               work / "chain")}
         wanted = [name for name in stages if name in self.args.stages]
         needed = {*wanted, *(before for name in wanted for before in NEEDS.get(name, ()))}
+        if self.args.copied_alignments:
+            for name, ali in ALIGNMENTS.items():
+                if name in needed and name not in wanted:
+                    needed.remove(name)
+                    copy_alignment(self.source, exp / ali, work / ali, hours, self.args.joined)
         if needed - {"make_mfcc"} - HIRES:
             make_features(self.source, work / "data", hours, self.args.joined)
             needed.add("cmvn")
@@ -482,6 +489,7 @@ NEEDS = {"train_deltas": ("align_mono",), "train_lda_mllt": ("align_si",), "trai
          "make_fmllr_feats": ("align_fmllr",), "gmm_diag_ubm": ("align_si",), "get_fmllr_basis": ("align_si",),
          "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm"),
          "pretrain_dbn": ("pack",), "train": ("pack",)}
+ALIGNMENTS = {"align_mono": "mono_ali", "align_si": "tri1_ali", "align_lda": "tri2_ali"}  # by the names of their folders
 DISCRIMINATIVE = {"gmm_diag_ubm", "make_denlats", "train_mmi", "train_mmi_fmmi"}
 IVECTORS = {"train_diag_ubm", "train_ivector_extractor", "extract_ivectors"}
 HIRES = {"prepare_chain", *IVECTORS}
@@ -517,6 +525,7 @@ def main() -> None:
                         help="what they are in GMM training and alignment, but not end to end (default: threads)")
     parser.add_argument("--keep-feats", choices=("auto", "true", "false"), default="auto",
                         help="whether GMM stages keep features on disk (default: auto, trainings do)")
+    parser.add_argument("--copied-alignments", action="store_true", help="trainings start from copies of the recipe's alignments")
     parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
     parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
     parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")
