@@ -18,7 +18,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import OnlineCmvnOptions, cmvn_stats
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.hmm.gmm.make_engine import make_engine
-from pykaldist.hmm.gmm.ubm import read_ubm, train_ubm, ubm_of_frames, write_ubm
+from pykaldist.hmm.gmm.ubm import FRAMES_OF_GAUSSIAN, read_ubm, train_ubm, ubm_of_frames, write_ubm
 from pykaldist.hmm.ivector.estimate import ExtractorTraining, TrainingFrames, frame_offsets
 from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.hmm.ivector.features import FILES, IvectorFeatures, copy_files, stored_features, write_global_stats
@@ -130,7 +130,10 @@ def by_speaker(data: DataDir, features: IvectorFeatures, speakers: dict[str, lis
 
 def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir: PathLike, options: DiagUbmOptions, cmvn_conf: PathLike,
                  nj: int = 1, device: str = "cpu", log: Callable[[str], None] = print) -> str:
-    """Train a UBM on the features of a directory with final.mat and splice_opts; returns a line that says what came out."""
+    """Train a UBM on the features of a directory with final.mat and splice_opts; returns a line that says what came out.
+
+    It has fewer Gaussians than `num_gauss` where there are too few frames, with a warning.
+    """
     data, src, exp = DataDir(data_dir), Path(src_dir), Path(exp_dir)
     engine, rng = make_engine(device, nj), np.random.default_rng(options.seed)
     read_conf(OnlineCmvnOptions, cmvn_conf)
@@ -146,6 +149,10 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         for _, _, y in by_speaker(data, features, data.spk2utt, "features of the UBM"):
             chosen.add(y)
             kept.append(y[::options.subsample].copy())
+        wanted, num_gauss = num_gauss, max(1, min(num_gauss, len(chosen.rows) // FRAMES_OF_GAUSSIAN))
+        if num_gauss < wanted:
+            log(f"WARNING: {len(chosen.rows)} frames are too few for {wanted} Gaussians, so that the UBM has {num_gauss}, with "
+                f"{FRAMES_OF_GAUSSIAN} for each; give more data.")
         first = max(1, int(options.initial_gauss_proportion * num_gauss))
         ubm = ubm_of_frames(chosen.rows, num_gauss, first, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
         frames = kept.array()
