@@ -25,7 +25,7 @@ import numpy as np
 from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.frames.holdout import hold_out
+from pykaldist.frames.holdout import hold_out, versions
 from pykaldist.frames.shards import SHARDS, join, next_batch, shard_name
 from pykaldist.frames.store import STORE_DTYPES, Extras, StoreManifest, Unlabelled, most_pairs, pack, read_store_manifest
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
@@ -169,7 +169,8 @@ def _chosen(args: argparse.Namespace, data: DataDir) -> dict[str, tuple[DataDir,
         raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}; take them "
                         "out of it.")
     watched = args.ali is None and args.posteriors is None
-    train = data.utt2spk.chosen(lambda utt: watched or data.original(utt) not in held)
+    kept_out = versions(data, held)
+    train = data.utt2spk.chosen(lambda utt: watched or not kept_out(utt))
     return {"train": (data, train), "dev": (data, data.utt2spk.chosen(held.__contains__))}
 
 

@@ -124,6 +124,16 @@ class DataDir:
         """The utterance that this one is a perturbed copy of, as utt2uniq says; itself where it is none."""
         return self._utt2uniq.get(utt, utt)
 
+    def is_copy(self, utt: str) -> bool:
+        """Whether this utterance is a perturbed copy of one that is here, or at another speed.
+
+        Where unchanged utterances have other names than their originals too (sp1.0-...), no utterance is its own original.
+        """
+        original = self.original(utt)
+        if original == utt:
+            return False
+        return original in self.utt2spk or (self.segments[utt][0] if self.has("segments") else utt) in self.reco2speed
+
     @cached_property
     def _utt2uniq(self) -> Mapping[str, str]:
         return self.lines("utt2uniq") if self.has("utt2uniq") else {}

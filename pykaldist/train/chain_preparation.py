@@ -30,7 +30,7 @@ from pykaldist.feats.deltas import DeltaOptions
 from pykaldist.feats.ivector_dir import EXTRACTOR_ID, IvectorDir
 from pykaldist.feats.pipeline import GLOBAL_STATS, ONLINE_CMVN, FeaturePipeline, OnlineCmvn, named_conf, stats_of_all
 from pykaldist.frames.chunk_store import ChunkStore
-from pykaldist.frames.holdout import HELD_OUT, HELD_OUT_PERCENT, held_out_percent, hold_out
+from pykaldist.frames.holdout import HELD_OUT, HELD_OUT_PERCENT, held_out_percent, hold_out, versions
 from pykaldist.frames.store import FrameStore, Unlabelled, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, archives
 from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
@@ -206,7 +206,8 @@ class Preparation:
         """The utterances to train on, and those held out; perturbed copies of the latter are in neither."""
         utts = self.data.utterances()
         held = hold_out(self.data, held_out_percent(self.data, self.options.cv_utts), self.options.seed)
-        return {"train": [utt for utt in utts if self.data.original(utt) not in held], "dev": [utt for utt in utts if utt in held]}
+        kept_out = versions(self.data, held)
+        return {"train": [utt for utt in utts if not kept_out(utt)], "dev": [utt for utt in utts if utt in held]}
 
     def _pack(self, name: str, utts: list[str], num_pdfs: int) -> FrameStore:
         """Pack the features of utterances."""

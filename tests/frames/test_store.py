@@ -170,7 +170,7 @@ def test_what_is_held_out_is_that_of_lists(tmp_path, speakers, copies, percent, 
     speakers = sorted(speakers) if sorted_by_speaker else speakers
     utts = [f"u{number:02d}" for number in range(len(speakers))]
     (tmp_path / "utt2spk").write_text("".join(f"{utt} s{spk:02d}\n" for utt, spk in zip(utts, speakers, strict=True)))
-    (tmp_path / "utt2uniq").write_text("".join(f"{utt} of-{utt}\n" for utt in utts[1:][:min(copies, len(utts) - 2)]))
+    (tmp_path / "utt2uniq").write_text("".join(f"{utt} {utts[0]}\n" for utt in utts[1:][:min(copies, len(utts) - 2)]))
     data = DataDir(tmp_path)
     expected = chosen_in_memory(data, percent, seed)
     if len(expected) == sum(data.original(utt) == utt for utt in data.utt2spk):

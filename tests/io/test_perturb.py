@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from pykaldist.errors import UserError
-from pykaldist.frames.holdout import hold_out
+from pykaldist.frames.holdout import held_out_percent, hold_out, versions
 from pykaldist.io.audio import change_speed, read_utterances
 from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.datadir_tools import fix_data_dir
@@ -61,6 +61,20 @@ def test_no_copy_is_held_out(data, tmp_path):
     made = perturb_speed(data.path, tmp_path / "sp")
     held = hold_out(made, 25, seed=3)
     assert held == hold_out(data, 25, seed=3) and not any(u.startswith("sp") for u in held)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_no_copy_is_held_out_where_unchanged_utterances_are_renamed(data, tmp_path, cut):
+    """As by `perturb_data_dir_speed_3way.sh --always-include-prefix true`; and training sees no version of what is held out."""
+    if cut:
+        utts = data.utt2spk
+        data = write_datadir(tmp_path / "cut", {f"r{u}": data.wav_scp[u] for u in utts}, None, dict(utts), {u: f"r{u} 0 0.5" for u in utts})
+    made = perturb_speed(data.path, tmp_path / "sp", name_all=True)
+    held = hold_out(made, held_out_percent(made, 3), seed=3)
+    assert 0 < len(held) < len(data.utt2spk) and all(utt.startswith("sp1.0-") for utt in held)
+    kept_out = versions(made, held)
+    names = {utt.removeprefix("sp1.0-") for utt in held}
+    assert set(filter(kept_out, made.utt2spk)) == {f"sp{speed}-{name}" for name in names for speed in (0.9, 1.0, 1.1)}
 
 
 def test_mending_keeps_what_perturbation_wrote(data, tmp_path):

@@ -79,6 +79,9 @@ def occupancy_of_pdfs(labels: Iterable[np.ndarray], model: TransitionModel) -> n
     return np.bincount(model.tid2pdf[1:], counts[1:], model.num_pdfs)
 
 
+FRAMES_OF_GAUSSIAN = 10  # of the first training of a UBM, at least
+
+
 def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_iters: int, min_gaussian_weight: float, engine: Engine,
                   rng: np.random.Generator, log: Callable[[str], None] = print) -> AmDiagGmm:
     """Train a mixture of `num_gauss` Gaussians on frames (N, D) alone, from `first_num_gauss` whose means are random frames.
@@ -88,9 +91,9 @@ def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_i
     """
     if not 1 <= first_num_gauss <= num_gauss:
         raise UserError(f"a UBM of {num_gauss} Gaussians cannot begin with {first_num_gauss}; ask for 1 to {num_gauss}.")
-    if len(feats) < 10 * num_gauss:
-        raise UserError(f"a UBM of {num_gauss} Gaussians needs 10 frames for each of them, found {len(feats)} in all; ask for "
-                        "fewer Gaussians.")
+    if len(feats) < FRAMES_OF_GAUSSIAN * num_gauss:
+        raise UserError(f"a UBM of {num_gauss} Gaussians needs {FRAMES_OF_GAUSSIAN} frames for each of them, found {len(feats)} in all; "
+                        "give more data.")
     inv_vars = 1.0 / np.maximum(feats.var(axis=0, dtype=np.float64), 1e-10)
     means = feats[rng.choice(len(feats), first_num_gauss, replace=False)]
     ubm = AmDiagGmm(np.array([0, first_num_gauss]), np.full(first_num_gauss, 1 / first_num_gauss), means * inv_vars,

@@ -23,7 +23,7 @@ from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.engine import Engine, sum_pieces
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.make_engine import make_engine
-from pykaldist.hmm.gmm.ubm import UbmStats, read_ubm, train_ubm, ubm_of_frames, write_ubm
+from pykaldist.hmm.gmm.ubm import FRAMES_OF_GAUSSIAN, UbmStats, read_ubm, train_ubm, ubm_of_frames, write_ubm
 from pykaldist.hmm.ivector.estimate import ExtractorTraining, IvectorStats, Scatter, frame_offsets
 from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.hmm.ivector.features import FILES, IvectorFeatures, copy_files, stored_features, write_global_stats
@@ -207,7 +207,10 @@ def _of_block(part: Corpus, path: str, features: IvectorFeatures, before: list[s
 
 def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir: PathLike, options: DiagUbmOptions, cmvn_conf: PathLike,
                  nj: int = 1, device: str = "cpu", log: Callable[[str], None] = print, jobs: ArrayOptions = THREADS) -> str:
-    """Train a UBM on the features of a directory with final.mat and splice_opts; returns a line that says what came out."""
+    """Train a UBM on the features of a directory with final.mat and splice_opts; returns a line that says what came out.
+
+    It has fewer Gaussians than `num_gauss` where there are too few frames, with a warning.
+    """
     data, src, exp = DataDir(data_dir), Path(src_dir), Path(exp_dir)
     engine, rng = make_engine(device, nj), np.random.default_rng(options.seed)
     read_conf(OnlineCmvnOptions, cmvn_conf)
@@ -233,6 +236,10 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         with Progress("features of the UBM", len(corpus), "utt") as bar:
             first = np.concatenate(list(corpus.each(_ubm_frames, engine, frames, own=own, bar=bar, path=str(data.path), features=features,
                                                     subsample=options.subsample)))
+        wanted, num_gauss = num_gauss, max(1, min(num_gauss, len(first) // FRAMES_OF_GAUSSIAN))
+        if num_gauss < wanted:
+            log(f"WARNING: {len(first)} frames are too few for {wanted} Gaussians, so that the UBM has {num_gauss}, with "
+                f"{FRAMES_OF_GAUSSIAN} for each; give more data.")
         least = max(1, int(options.initial_gauss_proportion * num_gauss))
         ubm = ubm_of_frames(first, num_gauss, least, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
         with Progress("training the UBM", options.num_iters * len(corpus), "utt") as bar:

@@ -6,7 +6,8 @@ usage() {
 Usage: steps/online/nnet2/train_diag_ubm.sh [options] <data-dir> <num-gauss> <pca-dir> <ubm-dir>
  e.g.: steps/online/nnet2/train_diag_ubm.sh --num-frames 700000 data/train_hires 512 exp/nnet3/pca exp/nnet3/diag_ubm
 The features are normalised by what was heard so far, and transformed with splice_opts and final.mat of <pca-dir>, which may be that of an
-LDA+MLLT system. Writes final.dubm, with the files that say how its features are made.
+LDA+MLLT system. Writes final.dubm, with the files that say how its features are made. Where there are fewer than 10 frames for a Gaussian, it
+has fewer Gaussians, with a warning.
 Options:
   --num-frames <n>                  # most frames of the first training, taken at random ($num_frames)
   --num-iters-init <n>              # its iterations of EM ($num_iters_init)
@@ -43,4 +44,5 @@ $stage_cmd "$dir/log/train.log" pykaldist train-ivector-ubm "${options[@]}" --nu
   --num-iters-init "$num_iters_init" --initial-gauss-proportion "$initial_gauss_proportion" --num-iters "$num_iters" \
   --subsample "$subsample" --min-gaussian-weight "$min_gaussian_weight" --remove-low-count-gaussians "$remove_low_count_gaussians" \
   --online-cmvn-config "$online_cmvn_config" --seed "$seed" "$@" || exit 1
+grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_diag_ubm.sh: /' >&2
 echo "train_diag_ubm.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); UBM in $dir/final.dubm"
