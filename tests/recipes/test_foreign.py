@@ -121,6 +121,25 @@ def test_kaldi_lms_program_is_run_though_a_script_here_has_its_name(foreign):
     assert run(". ./path.sh; train_lm.sh").stderr.startswith("Usage: utils/train_lm.sh")
 
 
+@pytest.mark.parametrize(("script", "said"), [
+    ("print 0.5/0.1", "5.0\n"), ("print (0.5/0.1)", "5.0\n"), ("print(0.5/0.1)", "5.0\n"),
+    ("import sys\nif True:\n    print 'a', len(sys.argv)", "a 1\n"), ("import sys; sys.exit(3)", "")])
+def test_a_line_of_python_2_is_python(foreign, script, said):
+    """As in `learning_rate_factor=$(echo "print 0.5/$xent_regularize" | python)` of 29 scripts of Kaldi's; its status is the script's."""
+    recipe, run = foreign
+    (recipe / "script").write_text(script)
+    done = run(". ./path.sh; . ./path.sh; python < script")
+    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0 if said else 3)
+
+
+def test_python_is_the_machines_own(foreign):
+    recipe, run = foreign
+    (recipe / "own").mkdir()
+    (recipe / "own/python").write_text('#!/bin/sh\necho "own $*"\n')
+    (recipe / "own/python").chmod(0o755)
+    assert run("PATH=$PWD/own:$PATH; . ./path.sh; python -c 'print 1' x").stdout == "own -c print 1 x\n"
+
+
 def test_nists_scoring_is_run_where_it_is_installed(foreign):
     recipe, run = foreign
     line = ". ./path.sh; hubscr=$KALDI_ROOT/tools/sctk/bin/hubscr.pl; [ -f $hubscr ] && $hubscr -p `dirname $hubscr` -h hub5 a.ctm"

@@ -6,8 +6,10 @@ Discs hold sphere files (.wv1), here not compressed; transcripts stand in .dot f
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from layouts.speech import Utterance, an4, an4_lexicon, arpa, lines, some, with_stress, words_of, write
 
@@ -25,12 +27,16 @@ SETS = {
 }
 
 
-def lay_out(shared: Path, folder: Path) -> None:
-    """`folder`/{wsj0,wsj1}, and what the recipe fetches beside in `folder`/fetched: CMU's dictionary and the speakers of WSJ0."""
+def lay_out(shared: Path, folder: Path, sizes: Mapping[str, tuple[int, int]] | None = None) -> None:
+    """`folder`/{wsj0,wsj1}, and what the recipe fetches beside in `folder`/fetched: CMU's dictionary and the speakers of WSJ0.
+
+    `sizes`: speakers, at most 36, and utterances of each, of sets that are to have others than those of `SETS`.
+    """
     everything, begun, said, genders = an4(shared), 0, [], {}
-    for disc, place, index, speakers, each, letter in SETS.values():
+    for part, (disc, place, index, speakers, each, letter) in SETS.items():
+        speakers, each = (sizes or {}).get(part, (speakers, each))
         chosen = some(everything, speakers, each, begun)
-        numbered = {speaker: f"{letter}{i:0{3 - len(letter)}d}" for i, speaker in enumerate(dict.fromkeys(u.speaker for u in chosen))}
+        numbered = {speaker: f"{letter}{np.base_repr(i, 36).lower()}" for i, speaker in enumerate(dict.fromkeys(u.speaker for u in chosen))}
         named = disc.split("/")[1].replace("-", "_").replace(".", "_")
         listed = []
         for speaker, short in numbered.items():
