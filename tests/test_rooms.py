@@ -14,7 +14,7 @@ ROOMS = ["io", "lm", "feats", "hmm", "frames", "nnet", "optim", "parallel", "tra
          "programs", "cli"]
 FOLDERS = {
     "parallel": ["fabric", "clusters", "strategies", "transport", "engines", "planning", "launch"],
-    "hmm": ["lang", "tree", "gmm", "adaptation", "ivector", "alignments", "training", "sgmm", "import_ali", "chain"],
+    "hmm": ["lang", "tree", "gmm", "adaptation", "alignments", "training", "sgmm", "ivector", "import_ali", "chain"],
 }
 FOLDERS_OF_ROOMS = [(room, folder) for room, folders in FOLDERS.items() for folder in folders]
 MOST_FILES = 13  # of a folder, __init__.py among them

@@ -73,7 +73,7 @@ def test_statistics_are_the_objectives_derivative(tmp_path: Path, criterion: Cri
             moved[g, d] += step
             value = Objective()
             shifted = AmDiagGmm(gmm.offsets, gmm.weights, moved / variance, gmm.inv_vars)
-            list(objectives.passes(objectives.engine.scorer(shifted, feats), value))
+            list(objectives.lattices.passes(objectives.corpus, objectives.engine, objectives.engine.scorer(shifted, feats), value))
             values.append(value.value)
         assert expected[g, d] == pytest.approx((values[0] - values[1]) / 0.04, rel=0.02, abs=2e-3), (g, d)
     if isinstance(criterion, Mmi):
@@ -126,12 +126,12 @@ def test_fmmi_raises_the_objective(tmp_path: Path, indirect: bool) -> None:
     objectives = objectives_of(made, Mmi())
     fmpe = Fmpe.initial(AmDiagGmm(np.array([0, 5]), gmm.weights / 3, gmm.means_invvars, gmm.inv_vars))
     before, after = Objective(), Objective()
-    list(objectives.passes(objectives.engine.scorer(gmm, corpus.feats), before))
+    list(objectives.lattices.passes(corpus, objectives.engine, objectives.engine.scorer(gmm, corpus.feats), before))
     lines = []
     for _ in range(4):
         gmm, fmpe, feats, line = feature_iteration(objectives, gmm, fmpe, 0.05, indirect)
         lines.append(line)
-    list(objectives.passes(objectives.engine.scorer(gmm, feats), after))
+    list(objectives.lattices.passes(corpus, objectives.engine, objectives.engine.scorer(gmm, feats), after))
     np.testing.assert_allclose(feats, fmpe.transformed(corpus.feats, corpus.offsets))
     assert after.value > before.value and abs(feats - corpus.feats).max() > 0
     assert (gmm is made[3]) == (not indirect)
@@ -180,7 +180,7 @@ def test_weights_are_kaldis_derivatives(golden: Path, tmp_path: Path, prefix: st
     corpus = Corpus(utts, np.zeros((offsets[-1], 1), np.float32), offsets, [[]] * len(utts), Counter())
     objectives = Objectives(corpus, np.concatenate([reference[utt] for utt in utts]), LatticeStore(tmp_path), model, criterion, 0.1, engine)
     total, found = Objective(), np.zeros((offsets[-1], model.num_pdfs))
-    for weights in objectives.passes(engine.scorer(cast(AmDiagGmm, None), corpus.feats), total):
+    for weights in objectives.lattices.passes(corpus, engine, engine.scorer(cast(AmDiagGmm, None), corpus.feats), total):
         np.add.at(found, (weights.frame + weights.rows.start, model.tid2pdf[weights.tid]), weights.weight)
     expected: Any = posteriors(folder / f"{prefix}nnet1_{stem}_diff.txt.gz")
     for number, utt in enumerate(utts):
