@@ -24,6 +24,8 @@ from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
 from pykaldist.progress import progress
 
+FRAMES_OF_GAUSSIAN = 10  # of the first training of a UBM, at least
+
 
 @dataclass
 class UbmOptions:
@@ -77,9 +79,6 @@ def occupancy_of_pdfs(labels: Iterable[np.ndarray], model: TransitionModel) -> n
     for tids in labels:
         counts += np.bincount(tids, minlength=len(counts))
     return np.bincount(model.tid2pdf[1:], counts[1:], model.num_pdfs)
-
-
-FRAMES_OF_GAUSSIAN = 10  # of the first training of a UBM, at least
 
 
 def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_iters: int, min_gaussian_weight: float, engine: Engine,

@@ -102,11 +102,7 @@ def estimate_aligned(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarra
     The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
     Returns them, and what they raise the log-likelihood by, a frame (of weight 1). Raises UserError where no frame has a weight.
     """
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for number, utt in enumerate(corpus.utts):
-        first.setdefault(utt2spk[utt], number)
-        last[utt2spk[utt]] = number
+    first, last = _first_and_last(corpus, utt2spk)
 
     def speakers(part: Corpus) -> dict[str, Any]:
         mine = {utt: utt2spk[utt] for utt in part.utts}
@@ -115,6 +111,16 @@ def estimate_aligned(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarra
 
     return estimate_parts(corpus.each(_speaker_sums, engine or Engine(), tids, own=speakers, gmm=gmm, model=model,
                                       silence_phones=list(silence_phones), options=options, target=target), options, corpus.scratch)
+
+
+def _first_and_last(corpus: Corpus, utt2spk: Mapping[str, str]) -> tuple[dict[str, int], dict[str, int]]:
+    """The numbers of each speaker's first utterance, and of his last."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, utt in enumerate(corpus.utts):
+        first.setdefault(utt2spk[utt], number)
+        last[utt2spk[utt]] = number
+    return first, last
 
 
 @block_task()
@@ -150,11 +156,7 @@ def gradient_scatter(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarra
 
     `transforms` are those by whose features the frames are divided among the Gaussians. Raises UserError where no frame has a weight.
     """
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for number, utt in enumerate(corpus.utts):
-        first.setdefault(utt2spk[utt], number)
-        last[utt2spk[utt]] = number
+    first, last = _first_and_last(corpus, utt2spk)
 
     def speakers(part: Corpus) -> dict[str, Any]:
         mine = {utt: utt2spk[utt] for utt in part.utts}
