@@ -12,7 +12,7 @@ from pykaldist.errors import UserError
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.shares import count
 from pykaldist.parallel.launch.job import JobOptions
-from pykaldist.parallel.strategies.base.growth import Row, growing
+from pykaldist.parallel.strategies.base.growth import Row, growing, joining
 from pykaldist.parallel.strategies.base.registry import take_preset
 from pykaldist.parallel.strategies.ma import Ma, MaOptions
 
@@ -37,6 +37,17 @@ def test_the_number_grows_as_kaldis_jobs_do(initial, final, archives):
         used += number
     assert different <= 0.1 * len(jobs)
     assert growing(initial, final, 0.0) == initial and growing(initial, final, 1.0) == final
+
+
+@given(st.integers(1, 40), st.sampled_from([1, 2, 4, 8]))
+def test_workers_that_train_are_spread_over_processes(each, processes):
+    """Of those that have joined each process of as many workers has as many, or one more or less."""
+    order = joining(each * processes)
+    assert sorted(order) == list(range(each * processes)) and order[0] == 0
+    for number in range(1, len(order) + 1):
+        counts = [sum(rank // each == process for rank in order[:number]) for process in range(processes)]
+        assert max(counts) - min(counts) <= 1
+    assert joining(8) == (0, 4, 2, 6, 1, 5, 3, 7)
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=6).map(lambda counts: [*counts, 1]), st.integers(1, 5), st.integers(1, 6),

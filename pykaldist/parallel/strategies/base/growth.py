@@ -7,12 +7,14 @@ n(i) = n_0 + (N - n_0) i / I. Of all the data, the first i of I iterations take 
 rounded, for which nobody has to count iterations.
 
 Here an iteration is a round of an epoch. The minibatches of all workers' parts of the data stand in one row, part behind part, in an order
-that is drawn for each epoch. A round takes the next ones, and deals them out to workers 0 to n - 1 in equal parts. Who gets what follows
-from the seed, the epoch and the place in the row alone, so that a resumed run goes on with the same.
+that is drawn for each epoch. A round takes the next ones, and deals them out to n workers in equal parts. Who gets what follows from the
+seed, the epoch and the place in the row alone, so that a resumed run goes on with the same. Workers join in an order that spreads them
+over the ranks (0, 4, 2, 6, 1, 5, 3, 7 of 8): those that train are as many in each process, where processes have several workers each.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,9 +31,17 @@ def growing(initial: int, final: int, done: float) -> int:
     return min(final, math.floor(0.5 + math.sqrt(initial**2 + (final**2 - initial**2) * min(done, 1.0))))
 
 
+@functools.lru_cache(maxsize=8)
+def joining(size: int) -> tuple[int, ...]:
+    """The order in which `size` workers join: ranks at the places of the van der Corput sequence, 0, 1/2, 1/4, 3/4, 1/8, 5/8 ..."""
+    bits = (size - 1).bit_length()
+    numbers = (int(format(i, f"0{bits}b")[::-1], 2) if bits else 0 for i in range(1 << bits))
+    return tuple(dict.fromkeys(number * size >> bits for number in numbers))
+
+
 @dataclass(frozen=True)
 class Iteration:
-    """A round of a growing job: `workers` train, on the minibatches `runs` each, from `begin` to `end` of the epoch's `total`."""
+    """A round of a growing job, from `begin` to `end` of the epoch's `total`: `workers` train, the first to join on the first of `runs`."""
 
     workers: int
     runs: list[list[Run]]
@@ -57,8 +67,8 @@ class Row:
         """Deal out the next minibatches from place `begin` on, up to `period` to each of `workers` workers."""
         number = min(workers * period, self.total - begin)
         left, runs = divided(self.runs, begin)[1], []
-        for rank in range(workers):
-            own, left = divided(left, number // workers + (rank < number % workers))
+        for turn in range(workers):
+            own, left = divided(left, number // workers + (turn < number % workers))
             runs.append(own)
         return Iteration(workers, runs, begin, begin + number, self.total)
 
@@ -75,7 +85,8 @@ def iterations(worker: Worker, initial: int, size: int, period: int, begin: int)
 def take(worker: Worker, rank: int, iteration: Iteration, size: int) -> int:
     """Give a worker its minibatches of a round, and the rate of the workers that train in it; returns how many it has."""
     worker.set_share(iteration.workers / size)
-    own = iteration.runs[rank] if rank < iteration.workers else []
+    turn = joining(size).index(rank)
+    own = iteration.runs[turn] if turn < iteration.workers else []
     left = max(1, math.ceil((iteration.total - iteration.begin) / iteration.workers))
     worker.take_share(minibatches(worker.sampler.of_split, worker.epoch, own), (iteration.begin / iteration.total, worker.index, left))
     return sum(stop - start for _, start, stop in own)
