@@ -149,13 +149,14 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         for _, _, y in by_speaker(data, features, data.spk2utt, "features of the UBM"):
             chosen.add(y)
             kept.append(y[::options.subsample].copy())
-        wanted, num_gauss = num_gauss, max(1, min(num_gauss, len(chosen.rows) // FRAMES_OF_GAUSSIAN))
+        frames = kept.array()
+        number = min(len(chosen.rows), len(frames))
+        wanted, num_gauss = num_gauss, max(1, min(num_gauss, number // FRAMES_OF_GAUSSIAN))
         if num_gauss < wanted:
-            log(f"WARNING: {len(chosen.rows)} frames are too few for {wanted} Gaussians, so that the UBM has {num_gauss}, with "
+            log(f"WARNING: {number} frames are too few for {wanted} Gaussians, so that the UBM has {num_gauss} at most, with "
                 f"{FRAMES_OF_GAUSSIAN} for each; give more data.")
         first = max(1, int(options.initial_gauss_proportion * num_gauss))
         ubm = ubm_of_frames(chosen.rows, num_gauss, first, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
-        frames = kept.array()
         ubm = train_ubm(ubm, lambda: ((part, np.ones(len(part))) for part, in in_parts(slices(len(frames), _BLOCK), frames)),
                         options.num_iters, engine, log, options.min_gaussian_weight, options.remove_low_count_gaussians, len(frames))
         write_ubm(exp / "final.dubm", ubm)
