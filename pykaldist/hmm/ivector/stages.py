@@ -236,9 +236,10 @@ def diag_ubm_dir(data_dir: PathLike, num_gauss: int, src_dir: PathLike, exp_dir:
         with Progress("features of the UBM", len(corpus), "utt") as bar:
             first = np.concatenate(list(corpus.each(_ubm_frames, engine, frames, own=own, bar=bar, path=str(data.path), features=features,
                                                     subsample=options.subsample)))
-        wanted, num_gauss = num_gauss, max(1, min(num_gauss, len(first) // FRAMES_OF_GAUSSIAN))
+        number = min(len(first), corpus.frames)
+        wanted, num_gauss = num_gauss, max(1, min(num_gauss, number // FRAMES_OF_GAUSSIAN))
         if num_gauss < wanted:
-            log(f"WARNING: {len(first)} frames are too few for {wanted} Gaussians, so that the UBM has {num_gauss}, with "
+            log(f"WARNING: {number} frames are too few for {wanted} Gaussians, so that the UBM has {num_gauss} at most, with "
                 f"{FRAMES_OF_GAUSSIAN} for each; give more data.")
         least = max(1, int(options.initial_gauss_proportion * num_gauss))
         ubm = ubm_of_frames(first, num_gauss, least, options.num_iters_init, options.min_gaussian_weight, engine, rng, log)
