@@ -11,10 +11,13 @@ CHINESE = {"ZERO": "零", "OH": "洞", "ONE": "一", "TWO": "二", "THREE": "三
            "ENTER": "输入", "ERASE": "删除", "REPEAT": "重复", "HELP": "帮助", "RUBOUT": "抹去"}
 
 
-def lay_out(shared: Path, folder: Path) -> None:
-    """`folder`/data_aishell and `folder`/resource_aishell, unpacked, and marked as the recipe marks them."""
-    train = some(an4(shared), 12, 8)
-    parts = {"train": train, "dev": some(an4(shared), 2, 3, 12), "test": some(an4(shared, "test"), 3, 4)}
+def lay_out(shared: Path, folder: Path, speakers: int = 12, each: int = 8) -> None:
+    """`folder`/data_aishell and `folder`/resource_aishell, unpacked, and marked as the recipe marks them.
+
+    `speakers`: of the training data, with `each` utterances.
+    """
+    train = some(an4(shared), speakers, each)
+    parts = {"train": train, "dev": some(an4(shared), 2, 3, speakers), "test": some(an4(shared, "test"), 3, 4)}
     transcript, said = [], set()
     for first, (part, utterances) in zip((2, 700, 900), parts.items(), strict=True):
         numbers = {speaker: first + i for i, speaker in enumerate(dict.fromkeys(utterance.speaker for utterance in utterances))}
