@@ -12,11 +12,13 @@ T is the lowest training loss over an accepted epoch, 0 before the first.
 Bounds. Training has diverged where
     a training loss        is above max(1.5 M, (M + P) / 2), where M is the larger of B and T
     a held-out loss        at an epoch's end is above max(1.1 P, B)
-or one of them is no number. A training loss is the mean over the frames that a worker has trained on since the last check. There is a check
-every `LOSS_CHECK_INTERVAL` minibatches and at the epoch's end, if it has `LEAST_FRAMES` frames or more. The mean over all workers in an
-epoch is checked, too. Nothing is read from a device that the progress bar does not need anyway. Training losses of objectives of lattices
-have no bound: a few utterances have most of the loss, and a thin lattice is mostly right by its graph costs alone, so that means over
-thousands of frames lie between B and P without anything being lost.
+or one of them is no number. The held-out loss of a network with batch normalisation has no bound in the first `LEAST_UPDATES` updates:
+the statistics that it uses are means over all networks since the first, of which the last is not one. A training loss is the mean over
+the frames that a worker has trained on since the last check. There is a check every `LOSS_CHECK_INTERVAL` minibatches and at the epoch's
+end, if it has `LEAST_FRAMES` frames or more. The mean over all workers in an epoch is checked, too. Nothing is read from a device that
+the progress bar does not need anyway. Training losses of objectives of lattices have no bound: a few utterances have most of the loss,
+and a thin lattice is mostly right by its graph costs alone, so that means over thousands of frames lie between B and P without anything
+being lost.
 
 Why these bounds. Random weights begin at P or somewhat above it, so B is P or more, and the loss of a first epoch may be half as high again
 before the epoch is given up. With large rates the first few minibatches do overshoot; they are part of the mean of the first check. A
@@ -50,6 +52,7 @@ from pykaldist.parallel.fabric.worker import Worker
 
 TRAIN_OVER_BEST, HELD_OUT_OVER_PRIORS = 1.5, 1.1
 LEAST_FRAMES = 2000  # frames from which on a mean loss is more than noise
+LEAST_UPDATES = 50  # updates from which on statistics of batch normalisation are not those of the first networks
 TRAIN, EPOCH, HELD_OUT = range(3)  # which loss was too high: of a worker since the last check, of all in the epoch, on held-out data
 
 
@@ -184,6 +187,11 @@ class Detector:
         """Raise Diverged for a loss of all workers that is too high."""
         if self._exceeded(kind, loss):
             raise Diverged(Finding(kind, loss, updates, frames))
+
+    def check_held_out(self, loss: float, updates: int, frames: int, statistics: bool) -> None:
+        """Raise Diverged for a held-out loss that is too high; `statistics`: the network has some of the data."""
+        if not statistics or updates >= LEAST_UPDATES or not math.isfinite(loss):
+            self.check(HELD_OUT, loss, updates, frames)
 
     def _exceeded(self, kind: int, loss: float) -> bool:
         return self.bounds.exceeded(kind, loss) if self.steady or kind == HELD_OUT else not math.isfinite(loss)

@@ -48,7 +48,7 @@ from pykaldist.train.averages import MovingAverages
 from pykaldist.train.best import BestModel
 from pykaldist.train.checkpoints import TRAINER, Checkpoints, copied
 from pykaldist.train.combine import LastModels
-from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
+from pykaldist.train.divergence import EPOCH, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
 from pykaldist.train.writers import Writer, names_in, open_writers
@@ -251,7 +251,7 @@ class Trainer:
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)
-        self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
+        self.detector.check_held_out(cv["loss"], updates, self.cv.frames, bool(self.workers[0].statistics))
         along = self._along_move(cv["loss"])
         self._average_matrices()
         rate = self._rate(self._end()) * self.workers[0].share

@@ -148,6 +148,15 @@ def test_looks_are_at_what_came_since_the_last_and_survive_a_stop(steps, cut):
     assert not detector.found and not detector.worker_state(3)["totals"]
 
 
+def test_early_statistics_of_batch_normalisation_are_no_divergence():
+    detector = Detector()
+    detector.start(0.8, 0.8)
+    detector.check_held_out(16.0, 6, 1000, statistics=True)
+    for loss, updates, statistics in ((math.nan, 6, True), (16.0, 50, True), (16.0, 6, False)):
+        with pytest.raises(Diverged):
+            detector.check_held_out(loss, updates, 1000, statistics)
+
+
 def test_no_number_is_seen_however_few_frames():
     detector, worker = Detector(), Counting()
     detector.start(5.0, 5.0)
