@@ -132,6 +132,7 @@ def test_blocks_and_threads_change_nothing(work: Path, toy_lang: LangDir) -> Non
     np.testing.assert_allclose(made[2][0].precisions, made[0][0].precisions, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.slow
 def test_jobs_train_the_same_models(work: Path, toy_lang: LangDir, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A UBM, a system and alignments, by threads and by jobs on the same blocks, which end within speakers."""
     monkeypatch.setenv("PATH", f"{root}/src/bin:{root}/utils", prepend=":")
