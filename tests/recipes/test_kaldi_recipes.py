@@ -171,8 +171,8 @@ class TestKaldis:
     def test_tedlium_chain(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """`local/chain/run_tdnn.sh`, unedited, from speech that is cleaned up on; before it `run.sh` without graphs and decoding.
 
-        Measured on 120 utterances in two runs, with trigrams and rescored: dev 48.48 and 34.85, 57.58 and 42.42 % of 66 words, test 55.34 and
-        31.07, 56.31 and 36.89 % of 103; after one epoch 97 %.
+        Measured on 120 utterances in two runs, with trigrams and rescored: dev 48.48 and 34.85, 57.58 and 42.42 % of 66 words, test 55.34
+        and 31.07, 56.31 and 36.89 % of 103; after one epoch 97 %.
         """
         recipe = copied(kaldi_egs, "tedlium/s5_r3", tmp_path)
         tedlium.lay_out(shared, recipe / "db", tmp_path / "fetched", {"train": (24, 5), "dev": (3, 5), "test": (3, 5)})
