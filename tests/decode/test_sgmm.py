@@ -84,6 +84,9 @@ def test_mmi_and_rescoring(recipe: Path) -> None:
     last = (recipe / "exp/sgmm_mmi/final.mdl").read_bytes()
     succeed(recipe, command[0], "--stage", "1", *command[1:])
     assert (recipe / "exp/sgmm_mmi/final.mdl").read_bytes() == last
+    for jobs in ("threads", "array"):
+        succeed(recipe, *command[:1], "--nj", "2", "--jobs", jobs, "--block-frames", "3000", *command[1:-1], f"exp/sgmm_mmi_{jobs}")
+    assert (recipe / "exp/sgmm_mmi_threads/final.mdl").read_bytes() == (recipe / "exp/sgmm_mmi_array/final.mdl").read_bytes()
     said = succeed(recipe, "steps/decode_sgmm2_rescore.sh", "--iter", "1", "--transform-dir", "exp/tri3_ali", "data/lang", "data/test",
                    "exp/sgmm/decode", "exp/sgmm_mmi/decode_it1")
     assert "lattices of 26 utterances in exp/sgmm_mmi/decode_it1; %WER" in said and rate(recipe, "sgmm_mmi/decode_it1") < 10

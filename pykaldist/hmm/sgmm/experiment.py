@@ -23,9 +23,8 @@ from pykaldist.hmm.gmm.engine import Engine, sum_pieces
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_tree
 from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm, occupancy_of_pdfs, weights_of_tids
 from pykaldist.hmm.sgmm.full_gmm import PART, FullGmm, FullStats, GaussianSelector, read_full_ubm, updated, write_full_ubm
-from pykaldist.hmm.sgmm.model import AmSgmm2, read_sgmm, write_sgmm
-from pykaldist.hmm.sgmm.posteriors import SgmmStats
-from pykaldist.hmm.sgmm.speaker_vectors import SpeakerStats, SpeakerVectors, write_speaker_vectors
+from pykaldist.hmm.sgmm.model import read_sgmm, write_sgmm
+from pykaldist.hmm.sgmm.speaker_vectors import SpeakerVectors, write_speaker_vectors
 from pykaldist.hmm.sgmm.training import SgmmOptions, SpokenCorpus, accumulate_sgmm, align_spoken, train_sgmm, vectors_for
 from pykaldist.hmm.sgmm.update import UpdateOptions
 from pykaldist.hmm.training.experiment import THREADS, PathLike, aligned_line, finish, load_corpus, read_start, replacing
@@ -183,4 +182,4 @@ def write_vectors(path: Path, data: DataDir, vectors: SpeakerVectors, nj: int) -
         write_speaker_vectors(path / f"vecs.{job}", [(speaker, left.pop(speaker)) for speaker in speakers if speaker in left])
 
 
-CLASSES.extend((AmSgmm2, FullGmm, FullStats, SgmmStats, SpeakerStats))  # what goes to jobs and from them
+CLASSES.append(FullStats)  # of jobs, beside those of training.py

@@ -27,6 +27,7 @@ from pykaldist.hmm.sgmm.speaker_vectors import SpeakerStats, SpeakerVectors, est
 from pykaldist.hmm.sgmm.update import UpdateOptions, update
 from pykaldist.hmm.training.accumulate import NOTHING_ALIGNED
 from pykaldist.hmm.training.iterations import check_alignments, iterations
+from pykaldist.hmm.training.jobs import CLASSES
 from pykaldist.hmm.training.triphones import convert, grow_levels, tree_stats
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -358,3 +359,6 @@ def _twin(state: SgmmState, spoken: SpokenCorpus, num_iters: int, options: Updat
         twin = done.model
         bar.update()
     return twin
+
+
+CLASSES.extend((AmSgmm2, FullGmm, SgmmStats, SpeakerStats))  # what goes to jobs and from them
