@@ -9,9 +9,9 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is loaded
 
 from pykaldist.hmm.ivector import stages  # noqa: F401 its tasks, which a job finds by their names
-from pykaldist.hmm.sgmm import experiment  # noqa: F401 likewise
+from pykaldist.hmm.sgmm import experiment  # noqa: F401 its tasks, which a job finds by their names
 from pykaldist.hmm.training.jobs import carry_out
-from pykaldist.train import gmm_sequence, sgmm_sequence  # noqa: F401 likewise
+from pykaldist.train import gmm_sequence, sgmm_sequence  # noqa: F401 their tasks, which a job finds by their names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
