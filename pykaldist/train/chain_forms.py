@@ -3,19 +3,23 @@
 The data is prepared first (`chain_preparation.py`), then `pykaldist train --objective chain` trains on it. Jobs are workers: at first as
 many as --trainer.optimization.num-jobs-initial says, in the end as --trainer.optimization.num-jobs-final. They average their models after
 --trainer.frames-per-iter frames each, unless options of `pykaldist train` (--ngpu, --strategy ...) that stand beside Kaldi's say otherwise.
+Kaldi divides the examples among archives of so many frames, and where there are more jobs than archives times frame shifts it ends with an
+error (`num_jobs_final cannot exceed the expanded number of archives`). Here fewer workers train, which is said.
 An epoch of Kaldi's has every frame shift, and so is --chain.frame-subsampling-factor epochs of the trainer. Defaults are Kaldi's. What the
 trainer has no meaning for raises UserError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.durations import utt2num_frames
 from pykaldist.train.chain_preparation import PreparationOptions
 from pykaldist.train.kaldi_forms import Words, embedded, split
 from pykaldist.train.nnet3_forms import common_job, real, take_common
@@ -68,8 +72,16 @@ def _phone_lm(text: str) -> PhoneLmOptions:
     return options
 
 
-def read_chain_form(words: Sequence[str], script: str = TRAIN) -> ChainForm:
-    """Read the command line of steps/nnet3/chain/train.py, or of e2e/train_e2e.py, which has transcripts in place of --lat-dir."""
+def frames_of(data: Path) -> int:
+    """How many frames the utterances of a data directory have."""
+    return sum(utt2num_frames(DataDir(data)).values())
+
+
+def read_chain_form(words: Sequence[str], script: str = TRAIN, frames: Callable[[Path], int] = frames_of) -> ChainForm:
+    """Read the command line of steps/nnet3/chain/train.py, or of e2e/train_e2e.py, which has transcripts in place of --lat-dir.
+
+    `frames`: of --feat-dir, which is asked for them alone.
+    """
     options, arguments = split(words)
     if arguments:
         raise UserError(f"expected options alone, found {arguments[0]!r}.")
@@ -86,7 +98,7 @@ def read_chain_form(words: Sequence[str], script: str = TRAIN) -> ChainForm:
     preparation = _preparation(given, notes)
     phone_lm = _phone_lm(given.take("chain.lm_opts"))
     given.refuse("chain_opts", "options of Kaldi's programs have no meaning here; leave it out.")
-    job = _job(given, exp, preparation, notes)
+    job = _job(given, frames(data), exp, preparation, notes)
     ali_dir, lattices = _numerators(folders["lat_dir"], tree_dir, notes) if script == TRAIN else (None, False)
     own = {name.replace("_", "-"): value for name, value in given.rest.items()}
     return ChainForm(data, tree_dir, ali_dir, lattices, exp, preparation, phone_lm, {**job, **own}, notes)
@@ -114,12 +126,16 @@ def _numerators(lat_dir: Path, tree_dir: Path, notes: list[str]) -> tuple[Path, 
     return tree_dir, False
 
 
-def _job(given: Words, exp: Path, preparation: PreparationOptions, notes: list[str]) -> dict[str, str]:
+def _job(given: Words, frames: int, exp: Path, preparation: PreparationOptions, notes: list[str]) -> dict[str, str]:
     """The options of `pykaldist train`; what is not just as in Kaldi goes to `notes`."""
+    iteration, shifts = given.number("trainer.frames_per_iter", "800000"), preparation.frame_subsampling_factor
+    if not iteration:
+        raise UserError("--trainer.frames-per-iter 0: expected at least one frame.")
+    most = (frames // iteration + 1) * shifts
     rule = MinibatchRule(given.take("trainer.num_chunk_per_minibatch", "128"), "--trainer.num-chunk-per-minibatch")
-    epochs = max(1, round(real(given, "trainer.num_epochs", "10") * preparation.frame_subsampling_factor))
+    epochs = max(1, round(real(given, "trainer.num_epochs", "10") * shifts))
     return {
-        **common_job(given, epochs, given.number("trainer.frames_per_iter", "800000"), notes), "objective": "chain",
+        **common_job(given, epochs, iteration, notes, most), "objective": "chain",
         "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
         "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0002"),
         "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00002"),

@@ -65,6 +65,18 @@ def wsj_recipe(kaldi_egs: Path, shared: Path, root: Path, sizes: dict[str, tuple
     return recipe, fetching(root / "corpus/fetched", root / "programs")
 
 
+def needs_nist() -> None:
+    """Skip the test where NIST's scoring toolkit, by which swbd scores, is not installed."""
+    if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):
+        pytest.skip("NIST's scoring toolkit (Debian's package sctk) is not installed")
+
+
+def by_nist(decode_dir: Path) -> list[float]:
+    """The word error rates of eval2000 by NIST's scoring at all points, in percent."""
+    return [float(line.split()[-3]) for path in decode_dir.glob("score_*/eval2000*.ctm.filt.sys")
+            for line in path.read_text().splitlines() if "Sum/Avg" in line]
+
+
 class TestKaldis:
     """Kaldi's own. A few minutes of speech teach a system of thousands of leaves little: one system at least has to know most words."""
 
@@ -124,6 +136,27 @@ class TestKaldis:
                  for system in (f"tri6b/decode_{lm}_test_clean", f"tri6b_cleaned/decode_test_clean_{lm}")]
         row("librispeech/s5", kaldi_egs / "librispeech/s5", "stages 2 to 19", rates[-1])
         assert min(rates) < 60, rates
+
+    def test_librispeech_chain(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
+        """`local/chain/run_tdnn.sh`, unedited, behind `run.sh` to tri6b_cleaned without decodings."""
+        recipe = copied(kaldi_egs, "librispeech/s5", tmp_path)
+        parts = {**librispeech.FULL, "train-clean-100": (28, 8), "train-clean-360": (14, 8), "train-other-500": (14, 8)}
+        said = librispeech.lay_out(shared, tmp_path / "corpus", parts)
+        librispeech.lay_out_models(shared, recipe / "data/local/lm", said, large=True)
+        edited(recipe / "run.sh", "data=/export/a15/vpanayotov/data", f"data={tmp_path}/corpus")
+        script = (recipe / "run.sh").read_text()
+        decoding, cleaning, chain = map(script.index, ("  # decode using the tri6b", "if [ $stage -le 19 ]", "if [ $stage -le 20 ]"))
+        (recipe / "run.sh").write_text(f"{script[:decoding]}fi\n{script[cleaning:chain]}")
+        cleaned = recipe / "local/run_cleanup_segmentation.sh"
+        cleaned.write_text(cleaned.read_text().partition("if [ $stage -le 4 ]")[0])
+        run(recipe, "--stage", "2")
+        run(recipe, script="local/chain/run_tdnn.sh", environment={"PYKALDIST_CUDA_COMPILED": "true"})
+        chain = {f"{kind}_{part}_{lm}": wer(recipe / f"exp/chain_cleaned/tdnn_1d_sp{kind}/decode_{part}_{lm}")
+                 for part in ("test_clean", "test_other", "dev_clean", "dev_other")
+                 for kind, lm in (("", "tgsmall"), ("", "tgmed"), ("", "tglarge"), ("", "fglarge"), ("_online", "tgsmall"))}
+        row("librispeech/s5, chain", kaldi_egs / "librispeech/s5", "to tri6b_cleaned, then `local/chain/run_tdnn.sh`",
+            chain["_test_clean_fglarge"])
+        assert min(chain.values()) < 60, chain
 
     def test_aishell(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         recipe = copied(kaldi_egs, "aishell/s5", tmp_path)
@@ -254,15 +287,27 @@ class TestKaldis:
 
     def test_swbd(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """To where the recipe itself ends, stage 14. It scores by NIST's toolkit."""
-        if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):
-            pytest.skip("NIST's scoring toolkit (Debian's package sctk) is not installed")
+        needs_nist()
         recipe = copied(kaldi_egs, "swbd/s5c", tmp_path)
         swbd.lay_out(shared, recipe, tmp_path / "corpus")
         script = (recipe / "run.sh").read_text()
         (recipe / "run.sh").write_text(re.sub(r"/export/corpora\d?/LDC", f"{tmp_path}/corpus", script))
         run(recipe)
-        sums = [float(line.split()[-3]) for path in (recipe / "exp/tri4/decode_eval2000_sw1_fsh_fg").glob("score_*/eval2000.ctm.filt.sys")
-                for line in path.read_text().splitlines() if "Sum/Avg" in line]
-        rate = min(sums)
-        row("swbd/s5c", kaldi_egs / "swbd/s5c", "stages 0 to 14", rate)
-        assert len(sums) == 39 and rate < 100
+        rates = by_nist(recipe / "exp/tri4/decode_eval2000_sw1_fsh_fg")
+        row("swbd/s5c", kaldi_egs / "swbd/s5c", "stages 0 to 14", min(rates))
+        assert len(rates) == 39 and min(rates) < 100
+
+    def test_swbd_chain(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
+        """`local/chain/run_tdnn.sh`, unedited, with its online decoding, behind `run.sh` to tri4 without decodings."""
+        needs_nist()
+        recipe = copied(kaldi_egs, "swbd/s5c", tmp_path)
+        swbd.lay_out(shared, recipe, tmp_path / "corpus", in_pairs=True)
+        script = re.sub(r"/export/corpora\d?/LDC", f"{tmp_path}/corpus", (recipe / "run.sh").read_text())
+        decodings = r"^  \(\n(?:.*\n)*?  \) &\n"
+        (recipe / "run.sh").write_text(re.sub(decodings, "", script, flags=re.MULTILINE))
+        run(recipe)
+        run(recipe, "--test-online-decoding", "true", script="local/chain/run_tdnn.sh", environment={"PYKALDIST_CUDA_COMPILED": "true"})
+        rates = {f"{online}_{lm}": min(by_nist(recipe / f"exp/chain/tdnn7r_sp{online}/decode_eval2000_sw1_{lm}"))
+                 for online in ("", "_online") for lm in ("tg", "fsh_fg")}
+        row("swbd/s5c, chain", kaldi_egs / "swbd/s5c", "to tri4, then `local/chain/run_tdnn.sh`", rates["_fsh_fg"])
+        assert max(rates.values()) < 60, rates

@@ -23,8 +23,11 @@ AN4 = """--cmd run.pl --feat.online-ivector-dir exp/ivectors --feat.cmvn-opts "-
   --trainer.srand 3 --use-gpu wait --reporting.email me"""
 
 
-def form(text: str = "", *more: str):
-    return read_chain_form([*FOLDERS, *shlex.split(text), *more])
+HOURS = 360_000  # frames
+
+
+def form(text: str = "", *more: str, frames: int = 300 * HOURS):
+    return read_chain_form([*FOLDERS, *shlex.split(text), *more], frames=lambda data: frames)
 
 
 def test_a_recipes_call_in_our_words():
@@ -68,10 +71,34 @@ def test_options_of_the_trainer_go_before_kaldis():
     assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"
 
 
+SIXTEEN = "--trainer.frames-per-iter 1500000 --trainer.optimization.num-jobs-initial 4 --trainer.optimization.num-jobs-final 16"
+
+
+@pytest.mark.parametrize(("frames", "first", "last"), [
+    (0, None, 3), (1_499_999, None, 3), (1_500_000, 4, 6), (7_499_999, 4, 15), (7_500_000, 4, 16), (300 * HOURS, 4, 16)])
+def test_no_more_jobs_than_archives_times_frame_shifts(frames, first, last):
+    """Where Kaldi ends with an error: num_jobs_final > num_archives * frame_subsampling_factor in its chain/train.py."""
+    found = form(SIXTEEN, frames=frames)
+    assert found.job["ngpu"] == str(last) and found.job.get("initial-workers") == (first and str(first))
+    assert found.job["l2-regularize-factor"] == repr(1 / last)
+    said = [note for note in found.notes if "num-jobs-final 16" in note]
+    assert [f": {last} workers train" in note for note in said] == ([True] if last < 16 else [])
+    for own, workers in ((["--ngpu", "12"], "12"), (["--strategy", "ma"], "16")):
+        asked = form(SIXTEEN, *own, frames=frames)
+        assert asked.job["ngpu"] == workers and not any("num-jobs-final 16" in note for note in asked.notes)
+
+
+def test_frames_are_those_of_the_data_directory(tmp_path):
+    (tmp_path / "utt2spk").write_text("a s\nb s\n")
+    (tmp_path / "utt2num_frames").write_text("a 700000\nb 900000\n")
+    words = ["--feat-dir", str(tmp_path), *FOLDERS[2:], *shlex.split(SIXTEEN)]
+    assert read_chain_form(words).job["ngpu"] == "6"
+
+
 @pytest.mark.parametrize("kind", ["lat", "ali"])
 def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     (tmp_path / f"{kind}.1.gz").touch()
-    found = read_chain_form([*FOLDERS[:4], "--lat-dir", str(tmp_path), "--dir", "exp/tdnn"])
+    found = read_chain_form([*FOLDERS[:4], "--lat-dir", str(tmp_path), "--dir", "exp/tdnn"], frames=lambda data: 300 * HOURS)
     assert found.ali_dir == tmp_path and found.lattices == (kind == "lat") and not any("lat-dir" in note for note in found.notes)
 
 
@@ -83,7 +110,8 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
     ("--chain.lm-opts=--num-states=3", "num-states"), ("--trainer.num-epochs many", "expected a number"),
     ("--trainer.add-option=--foo", "no meaning"), ("--chain-opts=--x", "chain-opts"), ("data/train", "options alone"),
-    ("--chain.frame-subsampling-factor x", "whole number"), ("--egs.chunk-width 0", "chunk widths")])
+    ("--chain.frame-subsampling-factor x", "whole number"), ("--trainer.frames-per-iter 0", "at least one frame"),
+    ("--egs.chunk-width 0", "chunk widths")])
 def test_what_has_no_meaning_is_refused_by_name(text, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)):
         form(text)
@@ -106,7 +134,7 @@ def test_all_calls_of_kaldis_tdnn_recipes_are_read():
             words = [re.sub(r"\$\{?(\w+)\}?", lambda match, values=values: values.get(match[1], "1").strip("'\""), word)
                      for word in shlex.split(call.split("||")[0], comments=True)]
             try:
-                read_chain_form([word for word in words if word not in (";", "&&", "exit")])
+                read_chain_form([word for word in words if word not in (";", "&&", "exit")], frames=lambda data: 300 * HOURS)
             except UserError as error:
                 kinds = r"l2-regularize|backstitch|on disk|overlap|online|takes a|expected|no meaning"
                 assert re.search(kinds, str(error)), script

@@ -18,6 +18,8 @@ from layouts.speech import Utterance, an4, an4_lexicon, lines, pause, some, writ
 
 RATE = 8000
 SHORT_CONVERSATIONS, DIGITS, VARIANTS = 5, 200, 5  # of so many recordings on each side so many segments
+PAIR = RATE * 85 // 100  # samples of two digits
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 EVAL_FILES = 40  # the recipe counts their 80 sides
 RULES = [";; no rules", "[FAKE]     =>  %HESITATION     / [ ] __ [ ] ;; hesitation token"]
 LABELS = [f';; {kind} "{name}" "{name}" "{name}"' for kind, names in (
@@ -26,14 +28,20 @@ LABELS = [f';; {kind} "{name}" "{name}" "{name}"' for kind, names in (
 Side = list[tuple[np.ndarray, str]]  # utterances with their words
 
 
-def lay_out(shared: Path, recipe: Path, folder: Path) -> None:
-    """`folder`/LDC*, for the recipe in `recipe`, whose patch of the dictionary has to fit."""
+def lay_out(shared: Path, recipe: Path, folder: Path, in_pairs: bool = False) -> None:
+    """`folder`/LDC*, for the recipe in `recipe`, whose patch of the dictionary has to fit.
+
+    `in_pairs`: in the last conversation of digits each segment has two, and all differ. They are 26 minutes for an extractor of i-vectors,
+    and too short for the chunks of chain models.
+    """
     release, tested = folder / "LDC97S62", an4(shared, "test")
     train = some(an4(shared), 20, 6)
     transcripts = release / "transcriptions/swb_ms98_transcriptions"
-    short = digits(shared)
+    sides = [digits(shared)] * (2 * SHORT_CONVERSATIONS)
+    if in_pairs:
+        sides[-2:] = pairs(shared)
     for i in range(SHORT_CONVERSATIONS):
-        conversation(release, transcripts, 2001 + i, [short, short], VARIANTS)
+        conversation(release, transcripts, 2001 + i, sides[2 * i : 2 * i + 2], VARIANTS)
     speakers = list(dict.fromkeys(utterance.speaker for utterance in train))
     sides = [spoken([utterance for utterance in train if utterance.speaker == speaker]) for speaker in speakers]
     for i in range(0, len(sides), 2):
@@ -53,6 +61,19 @@ def digits(shared: Path) -> Side:
     files = (shared / "data/fsdd/recordings").glob("2_*")
     files = sorted(sorted(files, key=lambda path: (soundfile.info(path).frames, path.name))[:DIGITS], key=lambda path: path.name)
     return [(soundfile.read(path, dtype="int16")[0], "two") for path in files]
+
+
+def pairs(shared: Path) -> list[Side]:
+    """Two sides of pairs of digits of a speaker, the longest that are shorter at 0.9 of the speed than a chunk; no recording twice."""
+    speakers: dict[str, list[tuple[int, Path]]] = {}
+    for path in (shared / "data/fsdd/recordings").glob("*.flac"):
+        speakers.setdefault(path.name.split("_")[1], []).append((soundfile.info(path).frames, path))
+    by_length = [sorted(recordings) for recordings in speakers.values()]
+    found = sorted((before + after, first, second) for recordings in by_length
+                   for (before, first), (after, second) in zip(recordings[::2], recordings[1::2], strict=True) if before + after < PAIR)
+    made = [(np.concatenate([soundfile.read(path, dtype="int16")[0] for path in paths]),
+             " ".join(WORDS[int(path.name[0])] for path in paths)) for _, *paths in found[-2 * DIGITS :]]
+    return [made[::2], made[1::2]]
 
 
 def spoken(utterances: Sequence[Utterance]) -> Side:
@@ -125,13 +146,13 @@ def evaluation(folder: Path, tested: Sequence[Utterance], files: int = EVAL_FILE
     lines(reference / "en20000405_hub5.glm", RULES)
 
 
-def rich_transcription(folder: Path, tested: Sequence[Utterance], labels: bool = False) -> None:
+def rich_transcription(folder: Path, tested: Sequence[Utterance]) -> None:
     """The test of 2003; two recordings, an utterance on each side; with the names of its labels, which NIST's scoring wants."""
     for i, name in enumerate(("fsh_60262", "sw_45097")):
         made = [channel(spoken([utterance])) for utterance in tested[2 * i : 2 * i + 2]]
         stereo(folder / f"data/audio/eval03/english/cts/{name}.sph", [samples for samples, _ in made])
         stm = [f';; {kind} "{one}" "{one}" "{one}"' for i, label in enumerate(("O", "F0", "male"))
-               for kind, one in (("CATEGORY", i), ("LABEL", label))] if labels else []
+               for kind, one in (("CATEGORY", i), ("LABEL", label))]
         for number, (_, [(begin, end, words)]) in enumerate(made, 1):
             stm += [f"{name} {number} inter_segment_gap 0.00 {begin:.2f} <o,,unknown>",
                     f"{name} {number} {name}_{number} {begin:.2f} {end:.2f} <o,f0,male> {words.upper()}"]
@@ -150,7 +171,7 @@ def small(shared: Path, folder: Path, speakers: int = 24, each: int = 6, files: 
     stereo(release / "swb1_d4/data/sw04999.sph", [noise(1.0, 0), noise(1.0, 1)])  # nobody has transcribed it
     dictionary(release, [f"{word} {' '.join(phones)}".lower() for word, phones in an4_lexicon(shared) if len(word) > 1])
     evaluation(folder, tested[: 2 * files], files)
-    rich_transcription(folder / "LDC2007S10", tested[80:84], labels=True)
+    rich_transcription(folder / "LDC2007S10", tested[80:84])
 
 
 def odd(side: Side) -> Side:
