@@ -1,4 +1,6 @@
-"""Be one of the jobs of a training or alignment of GMMs, UBMs or SGMMs, which starts them; see steps/train_mono.sh --jobs."""
+"""Be one of the jobs of a training or alignment of GMMs, UBMs or SGMMs, or of a chain model's tree, which starts them.
+
+See steps/train_mono.sh --jobs."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is loaded
 
 from pykaldist.hmm.ivector import stages  # noqa: F401 its tasks, which a job finds by their names
 from pykaldist.hmm.sgmm import experiment  # noqa: F401 its tasks, which a job finds by their names
+from pykaldist.hmm.training import chain_tree  # noqa: F401 its tasks, which a job finds by their names
 from pykaldist.hmm.training.jobs import carry_out
 from pykaldist.train import gmm_sequence, sgmm_sequence  # noqa: F401 their tasks, which a job finds by their names
 

@@ -328,9 +328,9 @@ class Scale:
                                          work / "hires", exp / "nnet3/diag_ubm", work / "extractor"], work / "extractor"),
             "extract_ivectors": (["steps/online/nnet2/extract_ivectors_online.sh", *jobs, work / "hires", exp / "nnet3/extractor",
                                   work / "ivectors"], work / "ivectors"),
-            "build_chain_tree": (["steps/nnet3/chain/build_tree.sh", "--frame-subsampling-factor", 3, "--context-opts",
-                                  "--context-width=2 --central-position=1", 250, work / "data", recipe / "data/lang_chain",
-                                  work / "copied_ali", work / "tree"], work / "tree"),
+            "build_chain_tree": (["steps/nnet3/chain/build_tree.sh", *jobs, "--jobs", self.args.jobs, "--frame-subsampling-factor", 3,
+                                  "--context-opts", "--context-width=2 --central-position=1", 250, work / "data",
+                                  recipe / "data/lang_chain", work / "copied_ali", work / "tree"], work / "tree"),
             "prepare_chain": ([sys.executable, "-m", "pykaldist", "prepare-chain", "train", *CHAIN_OPTIONS, "--feat-dir", work / "hires",
                                "--tree-dir", exp / "chain/tree", "--lat-dir", work / "copied_ali", "--dir", work / "chain"],
                               work / "chain")}

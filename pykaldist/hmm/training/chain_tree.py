@@ -6,9 +6,13 @@ model and one Gaussian for each pdf), the alignment at the lower frame rate, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,23 +20,26 @@ from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.align import MOST_FAILED
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, Labels, clear, record, write_labels
-from pykaldist.hmm.alignments.corpus import name_some
+from pykaldist.hmm.alignments.corpus import Corpus, block_task, name_some
+from pykaldist.hmm.gmm.engine import Engine, sum_pieces
 from pykaldist.hmm.gmm.model_files import write_model, write_tree
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.training.experiment import PathLike, replacing
+from pykaldist.hmm.training.jobs import CLASSES, ArrayOptions
 from pykaldist.hmm.training.triphones import grow, one_gaussian_each
 from pykaldist.hmm.tree.subsample import Converter
 from pykaldist.hmm.tree.transition_model import TransitionModel
-from pykaldist.hmm.tree.tree import monophone_tree
+from pykaldist.hmm.tree.tree import ContextDependency, monophone_tree
 from pykaldist.hmm.tree.tree_stats import TreeStats, accumulate_tree_stats
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, check_phones
 from pykaldist.options import option
-from pykaldist.progress import progress
+from pykaldist.progress import Progress
 
-BLOCK = 100_000  # frames whose statistics are made at a time
+PIECE = 100_000  # frames of features whose statistics a thread makes at a time
+THREADS = ArrayOptions()
 
 
 @dataclass
@@ -63,7 +70,8 @@ class ChainTreeOptions:
 
 
 def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int,
-                         options: ChainTreeOptions, log: Callable[[str], None] = print) -> str:
+                         options: ChainTreeOptions, log: Callable[[str], None] = print, nj: int = 1,
+                         jobs: ArrayOptions = THREADS) -> str:
     """Make the tree of a chain model from the alignment `ali_dir`, for the topology of `lang_dir`; returns a line that says what came out.
 
     Utterances whose phones do not fit into the frames at the lower rate are named in the log, and have no alignment there. Raises
@@ -81,51 +89,44 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
     has_transforms = any(ali.path.glob("trans.*"))
     pipeline = FeaturePipeline.from_dir(ali.path, ali.path if has_transforms else None)
     with replacing(exp, ali.path):
-        to_mono = Converter(ali.model, monophones, mono, options.alignment_factor)
-        short: list[str] = []
         utts = [utt for utt in data.utterances() if utt in ali.labels]
         if not utts:
             raise UserError(f"{ali.path} has no alignment of any utterance of {data.path}; align this data ({ALIGNING}).")
+        corpus, engine = jobs.piped(data, pipeline, utts, nj, exp), Engine(nj)
 
-        def converted() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            """(features, transition_ids of monophones) of utterances at the lower rate; those that do not fit are `short`."""
-            for utt in progress(utts, "reading features", unit="utt"):
-                tids = to_mono.convert(ali.labels[utt])
-                if tids is None:
-                    short.append(utt)
-                    continue
-                feats = pipeline.apply(data, utt)[:: options.frame_subsampling_factor]
-                if len(tids) != len(feats):
-                    raise UserError(f"{ali.path}, {utt}: the alignment has {len(ali.labels[utt])} frames, which make {len(tids)}, the "
-                                    f"features make {len(feats)}; align the same data again, or see --alignment-subsampling-factor.")
-                yield feats, tids
+        def of_part(part: Corpus) -> dict[str, Any]:
+            labels = [ali.labels[utt] for utt in part.utts]
+            return {"labels": np.concatenate(labels), "bounds": _bounds(labels)}
 
         context_independent = [phone for phones in lang.int_lists("phones/context_indep.int") for phone in phones]
-        stats = _tree_stats(converted(), mono, context_independent, options)
-        _check_short(short, utts, ali.path, options.alignment_factor)
-        assert stats is not None  # at most a tenth of the utterances are short
-        clear(exp)
+        with Progress("statistics of the tree", len(utts), "utt") as bar:
+            found = corpus.total(_tree_statistics, engine, own=of_part, bar=bar, old=ali.model, tree=monophones, model=mono,
+                                 options=options, ali=str(ali.path), context_independent=context_independent)
+        _check_short(found.short, utts, ali.path, options.alignment_factor)
+        stats = found.stats  # which are some, as at most a tenth of the utterances are short
         pdf_classes = [int(part) for part in options.pdf_class_list.split(":")]
         tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, 0, log, pdf_classes, as_kaldi=True)
+        short: list[str] = []
+
+        def final() -> Iterator[tuple[str, np.ndarray]]:
+            with Progress("converting alignments", len(utts), "utt") as bar:
+                for converted in corpus.each(_convert, engine, own=of_part, bar=bar, old=ali.model, tree=tree, model=model,
+                                             options=options):
+                    for utt, tids in converted:
+                        if tids is None:
+                            short.append(utt)
+                        else:
+                            yield utt, tids
+
+        aligned = Labels.read(final(), exp, ali.path)
+        if short:
+            log(f"WARNING: {_short(short, utts, ali.path, options.alignment_factor)}; they are left out.")
+        clear(exp)
         write_tree(exp / "tree", tree)
         pipeline.save(exp)
         if (ali.path / "full.mat").is_file():
             copy_file(ali.path / "full.mat", exp / "full.mat")
         copy_file(lang.file("phones.txt"), exp / "phones.txt")
-        converter = Converter(ali.model, tree, model, options.alignment_factor, options.repeat_frames)
-        short.clear()
-
-        def final() -> Iterator[tuple[str, np.ndarray]]:
-            for utt in progress(utts, "converting alignments", unit="utt"):
-                tids = converter.convert(ali.labels[utt])
-                if tids is None:
-                    short.append(utt)
-                else:
-                    yield utt, tids
-
-        aligned = Labels.read(final(), exp, ali.path)
-        if short:
-            log(f"WARNING: {_short(short, utts, ali.path, options.alignment_factor)}; they are left out.")
         write_labels(exp, data, aligned, len(ali.archives))
         write_model(exp / "1.mdl", model, one_gaussian_each(stats, tree)[0])
         copy_file(exp / "1.mdl", exp / "final.mdl")
@@ -133,33 +134,67 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
     return f"{tree.num_pdfs} pdfs, {len(aligned)} of {len(utts)} alignments converted"
 
 
-def _tree_stats(utts: Iterable[tuple[np.ndarray, np.ndarray]], mono: TransitionModel, context_independent: list[int],
-                options: ChainTreeOptions) -> TreeStats | None:
-    """The statistics of utterances (features, transition_ids), which are in memory some at a time; None without any."""
-    stats: TreeStats | None = None
-    feats: list[np.ndarray] = []
-    tids: list[np.ndarray] = []
+@dataclass(frozen=True)
+class ConvertedStats:
+    """The statistics of a tree, of converted alignments; `short` are the utterances whose phones do not fit. None: all are short."""
 
-    def add() -> None:
-        nonlocal stats
-        offsets = np.concatenate([[0], np.cumsum(list(map(len, tids)))])
-        block = accumulate_tree_stats(np.concatenate(feats), np.concatenate(tids), offsets, mono, context_independent,
-                                      options.context_width, options.central_position)
-        stats = block if stats is None else stats + block
-        feats.clear()
-        tids.clear()
+    stats: TreeStats | None
+    short: list[str]
 
-    frames = 0
-    for own_feats, own_tids in utts:
-        feats.append(own_feats)
-        tids.append(own_tids)
-        frames += len(own_tids)
-        if frames >= BLOCK:
-            add()
-            frames = 0
-    if tids:
-        add()
-    return stats
+    def __add__(self, other: ConvertedStats) -> ConvertedStats:
+        both = [found.stats for found in (self, other) if found.stats is not None]
+        return ConvertedStats(functools.reduce(operator.add, both) if both else None, self.short + other.short)
+
+
+@block_task()
+def _tree_statistics(part: Corpus, engine: Engine, labels: np.ndarray, bounds: np.ndarray, ali: str, old: TransitionModel,
+                     tree: ContextDependency, model: TransitionModel, options: ChainTreeOptions, context_independent: list[int],
+                     bar: Progress | None = None) -> ConvertedStats:
+    """The statistics of a block, by the monophones of its alignment at the lower rate (`labels`, utterance u from `bounds[u]` on)."""
+    converter = Converter(old, tree, model, options.alignment_factor)
+
+    def of_utterances(some: range) -> ConvertedStats:
+        feats, tids, short = list[np.ndarray](), list[np.ndarray](), list[str]()
+        for number in some:
+            own = labels[bounds[number]:bounds[number + 1]]
+            converted = converter.convert(own)
+            if converted is None:
+                short.append(part.utts[number])
+                continue
+            rows = part.utterance_feats(number)[:: options.frame_subsampling_factor]
+            if len(converted) != len(rows):
+                raise UserError(f"{ali}, {part.utts[number]}: the alignment has {len(own)} frames, which make {len(converted)}, the "
+                                f"features make {len(rows)}; align the same data again, or see --alignment-subsampling-factor.")
+            feats.append(rows)
+            tids.append(converted)
+        if bar is not None:
+            bar.update(len(some))
+        return ConvertedStats(accumulate_tree_stats(np.concatenate(feats), np.concatenate(tids), _bounds(tids), model, context_independent,
+                                                    options.context_width, options.central_position) if tids else None, short)
+
+    pieces = np.searchsorted(part.offsets, np.arange(0, part.frames, PIECE)).tolist()
+    some = ((range(first, end),) for first, end in pairwise([*pieces, len(part)]) if first < end)
+    found: ConvertedStats = sum_pieces(of_utterances, some, engine.threads)
+    return found
+
+
+@block_task(feats=False)
+def _convert(part: Corpus, engine: Engine, labels: np.ndarray, bounds: np.ndarray, old: TransitionModel, tree: ContextDependency,
+             model: TransitionModel, options: ChainTreeOptions, bar: Progress | None = None) -> list[tuple[str, np.ndarray | None]]:
+    """The utterances of a block with their alignments to the new model; None where the phones do not fit."""
+    converter = Converter(old, tree, model, options.alignment_factor, options.repeat_frames)
+    found: list[np.ndarray | None] = [None] * len(part)
+
+    def convert(number: int) -> None:
+        found[number] = converter.convert(labels[bounds[number]:bounds[number + 1]])
+
+    engine.for_each(len(part), convert, bar)
+    return list(zip(part.utts, found, strict=True))
+
+
+def _bounds(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Where each array begins and the last one ends when one stands behind the other."""
+    return np.concatenate([[0], np.cumsum([len(one) for one in arrays])]).astype(np.int64)
 
 
 def _short(short: list[str], utts: list[str], where: Path, factor: int) -> str:
@@ -170,3 +205,6 @@ def _check_short(short: list[str], utts: list[str], where: Path, factor: int) ->
     if len(short) > MOST_FAILED * len(utts):
         raise UserError(f"{_short(short, utts, where, factor)}; the topology of the language directory must be that of a chain model "
                         "(steps/nnet3/chain/gen_topo.py), and --alignment-subsampling-factor that of the alignment.")
+
+
+CLASSES.extend((ChainTreeOptions, ConvertedStats))  # what goes to jobs and from them

@@ -17,8 +17,9 @@ from pykaldist.feats.splice import SpliceOptions
 from pykaldist.hmm.adaptation.basis_fmllr import BasisFmllr, BasisFmllrOptions, GradientScatter
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, SpeakerSums
 from pykaldist.hmm.alignments.align import AlignOptions
-from pykaldist.hmm.alignments.corpus import BLOCK, Corpus
-from pykaldist.hmm.alignments.corpus_jobs import LEAST, JobCorpus, Jobs, run_job
+from pykaldist.hmm.alignments.corpus import BLOCK, Corpus, offsets_of
+from pykaldist.hmm.alignments.corpus_jobs import LEAST, JobCorpus, JobFeatures, Jobs, run_job
+from pykaldist.hmm.alignments.piped import PipedFeatures
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.mllt import MlltSums
@@ -59,6 +60,17 @@ class ArrayOptions:
         if not self.jobs_cmd:
             return Corpus.of_lengths(utts, offsets, exp, self.block_frames)
         return JobCorpus.of_jobs(utts, offsets, self._jobs(nj, exp, device), self._block())
+
+    def piped(self, data: DataDir, pipeline: FeaturePipeline, utts: list[str], nj: int, exp: Path) -> Corpus:
+        """Divide the work on utterances of `data` whose features are read through `pipeline` in each pass; they have no transcripts."""
+        offsets = offsets_of(data, utts)
+        made = self.lengths(utts, offsets, nj, exp)
+        if isinstance(made, JobCorpus):
+            made.feats = JobFeatures(data, pipeline, utts, offsets, made.blocks())
+        else:
+            feats = PipedFeatures(data, pipeline, utts, offsets)
+            made.feats = feats if len(made.blocks()) > 1 else feats.part(0, len(utts))
+        return made
 
     def _jobs(self, nj: int, exp: Path, device: str) -> Jobs:
         return Jobs(exp / FOLDER, self.jobs_cmd, nj, exp / "log", device, CLASSES)

@@ -16,23 +16,28 @@ Options:
   --context-opts <options>            # the tree's window of phones, and the modelled one's place in it ("--context-width=3 --central-position=1")
   --cluster-phones-opts <options>     # --pdf-class-list=<n>[:<n>...]: what the questions are made of ("--pdf-class-list=1")
   --cluster-thresh <loss>             # leaves are merged while that costs less; -1: than the last split gained; 0: never (-1)
-  --cmd <command>                     # how to run the job (run.pl)
   --leftmost-questions-truncate <n>, --stage <n>   # taken as Kaldi takes them, and change nothing: a run begins anew
+and
 EOF
+  array_job_usage "jobs, no more than utterances (as many as <alignment-dir> has files of alignments)"
 }
 
-cmd=run.pl frame_subsampling_factor=1 alignment_subsampling_factor="" repeat_frames=false context_opts="" cluster_phones_opts=""
+nj="" cmd=run.pl jobs=auto block_frames=0 frame_subsampling_factor=1 alignment_subsampling_factor="" repeat_frames=false context_opts="" cluster_phones_opts=""
 cluster_thresh=-1 leftmost_questions_truncate=-1 stage=-5
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 5 ]; then usage >&2; exit 1; fi
 data=$2 lang=$3 ali=$4 dir=$5
-for f in "$data/feats.scp" "$lang"/{topo,phones.txt,phones/{roots,sets,context_indep}.int} "$ali"/{final.mdl,ali.1.gz}; do
+for f in "$data/feats.scp" "$lang"/{topo,phones.txt,phones/{roots,sets,context_indep}.int} "$ali"/{final.mdl,ali.1.gz,num_jobs}; do
   [ -f "$f" ] || { . missing.sh build_tree.sh "$f"; exit 1; }
 done
-options=("--alignment-subsampling-factor=${alignment_subsampling_factor:-0}")
+[ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
+options=(--nj "$nj" --block-frames "$block_frames" "--alignment-subsampling-factor=${alignment_subsampling_factor:-0}")
 for option in frame_subsampling_factor repeat_frames cluster_thresh; do options+=("--${option//_/-}=${!option}"); done
-
-$cmd "$dir/log/build_tree.log" pykaldist build-chain-tree "${options[@]}" $context_opts $cluster_phones_opts "$@" || exit 1
+gmm_jobs
+$stage_cmd "$dir/log/build_tree.log" pykaldist build-chain-tree "${options[@]}" $context_opts $cluster_phones_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/build_tree.log" | sed "s/^/build_tree.sh: /" >&2
 echo "build_tree.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/build_tree.log"); tree in $dir"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +19,7 @@ from pykaldist.hmm.gmm.model_files import read_model, read_tree
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.training import chain_tree
 from pykaldist.hmm.training.chain_tree import ChainTreeOptions, build_chain_tree_dir
+from pykaldist.hmm.training.jobs import ArrayOptions
 from pykaldist.hmm.training.triphones import grow
 from pykaldist.hmm.tree.questions import _c_rand
 from pykaldist.hmm.tree.subsample import Converter
@@ -30,6 +32,8 @@ from pykaldist.io.lang import LangDir
 from pykaldist.io.table_streams import read_table
 from pykaldist.io.tables import MatrixWriter
 from pykaldist.train.chain_data import AlignedPhones
+
+CONTEXT = ChainTreeOptions(3, context_width=2)
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +107,32 @@ def test_the_script(root: Path, small: Path) -> None:
     assert (small / "tree/1.mdl").read_bytes() == (small / "tree/final.mdl").read_bytes()
 
 
+def made(small: Path, name: str, jobs: ArrayOptions, nj: int = 1, options: ChainTreeOptions = CONTEXT) -> Path:
+    build_chain_tree_dir(small / "data", small / "lang", small / "ali", small / name, 80, options, nj=nj, jobs=jobs)
+    return small / name
+
+
 def test_some_utterances_at_a_time_make_the_same_tree(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trees, gaussians = [], []
-    for block in (10**9, 700):
-        monkeypatch.setattr(chain_tree, "BLOCK", block)
-        out = small / str(block)
-        build_chain_tree_dir(small / "data", small / "lang", small / "ali", out, 80, ChainTreeOptions(3, context_width=2))
-        trees.append((out / "tree").read_bytes())
-        gaussians.append(read_model(out / "final.mdl")[1])
-    assert trees[0] == trees[1]
-    np.testing.assert_allclose(gaussians[0].means_invvars, gaussians[1].means_invvars, rtol=1e-4, atol=1e-4)
+    whole = made(small, "whole", ArrayOptions())
+    monkeypatch.setattr(chain_tree, "PIECE", 700)
+    others = [made(small, "pieces", ArrayOptions()), made(small, "blocks", ArrayOptions(block_frames=2000), 2)]
+    for other in others:
+        assert (whole / "tree").read_bytes() == (other / "tree").read_bytes()
+        np.testing.assert_allclose(read_model(whole / "final.mdl")[1].means_invvars, read_model(other / "final.mdl")[1].means_invvars,
+                                   rtol=1e-4, atol=1e-4)
+
+
+def test_jobs_make_what_threads_make(root: Path, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, with the same blocks, and utterances that do not fit."""
+    monkeypatch.setenv("PATH", f"{root}/src/bin:{root}/utils:{os.environ['PATH']}")
+    short = ChainTreeOptions(10, context_width=2)
+    threads, array = (made(small, name, ArrayOptions(cmd, 2000), nj, short)
+                      for name, cmd, nj in (("threads", "", 2), ("array", "run.pl", 3)))
+    names = {path.name for path in threads.iterdir() if path.is_file()} - {"inputs.json"}  # which has the paths
+    assert {"tree", "1.mdl", "final.mdl", "ali.1.gz", "ali.2.gz"} <= names
+    for name in names:
+        assert (threads / name).read_bytes() == (array / name).read_bytes(), name
+    assert 54 <= len(AlignmentDir(array).labels) < 60 and not (array / "jobs").exists()
 
 
 def test_a_monophone_tree(small: Path) -> None:
