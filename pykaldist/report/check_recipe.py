@@ -73,7 +73,7 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
     """
     if not run_sh.is_file():
         raise UserError(f"{run_sh} does not exist; name a recipe's run.sh.")
-    folder, result = run_sh.parent, Checked(run_sh)
+    folder, result = _recipe_of(run_sh), Checked(run_sh)
     waiting = [run_sh] if only_run else [run_sh, *_own_scoring(folder)]
     seen = {file.resolve() for file in waiting}
     while waiting:
@@ -95,6 +95,12 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
                     if _is_shell(script):
                         waiting.append(script)
     return result
+
+
+def _recipe_of(script: Path) -> Path:
+    """The folder of the recipe that a script belongs to: its own, or that above `local`."""
+    above = (folder.parent for folder in script.parents if folder.name == "local")
+    return next((folder for folder in above if (folder / "path.sh").is_file()), script.parent)
 
 
 def _own_scoring(folder: Path) -> list[Path]:

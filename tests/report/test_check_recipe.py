@@ -165,6 +165,18 @@ def test_calls_are_judged(recipe, interfaces):
     assert {call.file for call in check_recipe(recipe, interfaces, only_run=True).calls} == {"run.sh"}
 
 
+@pytest.mark.parametrize("only_run", [True, False])
+def test_a_script_in_local_names_those_of_its_recipe(tmp_path, interfaces, only_run):
+    folder = tmp_path / "local/s5/local/chain/tuning"
+    folder.mkdir(parents=True)
+    for name in ("path.sh", "local/made.sh", "local/chain/tuning/run_tdnn_1a.sh"):
+        (tmp_path / "local/s5" / name).write_text("local/made.sh\nlocal/gone.sh\nutils/fix_data_dir.sh data/train\n")
+    checked = check_recipe(folder / "run_tdnn_1a.sh", interfaces, only_run=only_run)
+    read = ["local/chain/tuning/run_tdnn_1a.sh"] if only_run else ["local/chain/tuning/run_tdnn_1a.sh", "local/made.sh"]
+    assert [call.file for call in checked.calls] == read
+    assert checked.missing_local == [f"{Path(name).name}:2: local/gone.sh" for name in read]
+
+
 def test_the_command_reports_and_runs_nothing(recipe, tmp_path):
     env = {**os.environ, "PYKALDIST_ROOT": str(ROOT), "PATH": f"{ROOT}/utils:{ROOT}/utils/shared:{os.environ['PATH']}"}
     before = sorted(recipe.parent.rglob("*"))
