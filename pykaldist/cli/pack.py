@@ -313,11 +313,10 @@ class _Packing:
         """Pack each part into a folder: (its name, its manifest)."""
         extras = self._extras()
         for name, part in self.parts.items():
-            features: Callable[[str], np.ndarray] = partial(self.pipeline.apply, part.data)
+            stored: Callable[[str], np.ndarray] = partial(self.pipeline.apply, part.data)
             if isinstance(part.ali, Unlabelled):
-                part.ali.posteriors, features = extras.posteriors, part.ali.features
-            if self.ivectors is not None:
-                features = partial(_with_ivectors, features, self.ivectors)
+                part.ali.posteriors, stored = extras.posteriors, part.ali.features
+            features = stored if self.ivectors is None else partial(_with_ivectors, stored, self.ivectors)
             yield name, pack(progress(part.utts, f"packing {name}", unit="utt"), features, part.ali.pdfs, part.ali.num_pdfs,
                              folders[name], self.args.store_dtype, self.origin, extras, may_be_empty)
 
@@ -346,8 +345,10 @@ class _Packing:
         print(f"{path}: {_summary(manifest)}; {usage_line(manifest.num_frames)}")
 
 
-def _with_ivectors(features: Callable[[str], np.ndarray], ivectors: IvectorDir, utt: str) -> np.ndarray:
-    """The features of an utterance (T, dim), with each frame's i-vector behind it."""
+def _with_ivectors(features: Callable[[str], np.ndarray], ivectors: IvectorDir, utt: str) -> np.ndarray | str:
+    """The features of an utterance (T, dim), with each frame's i-vector behind it; where it has no i-vectors, these words."""
+    if utt not in ivectors:
+        return f"no i-vectors in {ivectors.path}"
     x = features(utt)
     return np.concatenate([x, ivectors.at_each(utt, len(x))], axis=1)
 

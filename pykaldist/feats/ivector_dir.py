@@ -4,7 +4,8 @@
     ivector_period       that number
     final.ie.id          a checksum of the extractor
 
-Training takes one row a chunk, at a frame of the chunk that is drawn.
+Training takes one row a chunk, at a frame of the chunk that is drawn. It leaves out utterances without i-vectors, as Kaldi does
+(nnet3-chain-get-egs, nnet3-get-egs), and takes the last row where features are longer by a period than those that were heard.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class IvectorDir:
         self.period, self._table = int(text), MatrixReader(self.path / "ivector_online.scp")
         self.dim = self[next(iter(self._table))].shape[1] if len(self._table) else 0
 
+    def __contains__(self, utt: object) -> bool:
+        return utt in self._table
+
     def __getitem__(self, utt: str) -> np.ndarray:
         """The i-vectors of an utterance, (rows, dim)."""
         if utt not in self._table:
@@ -50,16 +54,18 @@ class IvectorDir:
 
     def at(self, utt: str, frame: int, frames: int) -> np.ndarray:
         """The i-vector at a frame of an utterance that has so many; raises UserError where the rows are of another period or dimension."""
-        return self._checked(utt, frames)[frame // self.period]
+        rows = self._checked(utt, frames)
+        return rows[min(frame // self.period, len(rows) - 1)]
 
     def at_each(self, utt: str, frames: int) -> np.ndarray:
         """The i-vectors at all frames of an utterance that has so many, (frames, dim); raises UserError like `at`."""
-        return np.repeat(self._checked(utt, frames), self.period, axis=0)[:frames]
+        rows = self._checked(utt, frames)
+        return rows[np.minimum(np.arange(frames) // self.period, len(rows) - 1)]
 
     def _checked(self, utt: str, frames: int) -> np.ndarray:
-        """The i-vectors of an utterance of so many frames."""
+        """The i-vectors of an utterance of so many frames, which may be a row more or less than these have, but not none."""
         rows = self[utt]
-        if rows.shape[1] != self.dim or len(rows) != -(-frames // self.period):
+        if rows.shape[1] != self.dim or abs(len(rows) - -(-frames // self.period)) > 1 or not len(rows):
             raise UserError(f"{self.path / 'ivector_online.scp'}, {utt}: {len(rows)} i-vectors of dimension {rows.shape[1]}, expected "
                             f"{-(-frames // self.period)} of {self.dim}, one every {self.period} of {frames} frames; they were extracted "
                             "with another period or extractor, or of other features.")

@@ -412,15 +412,15 @@ class Unlabelled:
         return None if posterior is None else padded(posterior, len(posterior), 1)[0][:, 0]
 
 
-def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: Callable[[str], np.ndarray | None], num_pdfs: int,
+def pack(utts: Iterable[str], features: Callable[[str], np.ndarray | str], alignment: Callable[[str], np.ndarray | None], num_pdfs: int,
          path: str | os.PathLike[str], dtype: str = "float32", provenance: dict[str, Any] | None = None,
          extras: Extras | None = None, may_be_empty: bool = False) -> StoreManifest:
     """Pack utterances into a store at `path`; an older store there is replaced. A shard of a store may be without utterances.
 
-    `features(utt)` is float32 (T, dim); `alignment(utt)` the pdf of each frame, or None where there is none. An utterance without
-    alignment or one of the `extras`, or whose lengths differ by more than 5 frames, is skipped and listed in the manifest; smaller
-    differences are trimmed at the end. Raises UserError for a pdf out of range, features of changing dimension or not finite, and where
-    nothing is left.
+    `features(utt)` is float32 (T, dim), or says in words why there are none; `alignment(utt)` is the pdf of each frame, or None where there
+    is none. An utterance without features, alignment or one of the `extras`, or whose lengths differ by more than 5 frames, is skipped and
+    listed in the manifest; smaller differences are trimmed at the end. Raises UserError for a pdf out of range, features of changing
+    dimension or not finite, and where nothing is left.
     """
     path, extras = Path(path), extras or Extras()
     path.mkdir(parents=True, exist_ok=True)
@@ -440,6 +440,9 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
                 skipped[utt] = f"no {missing[0]}"
                 continue
             feats = features(utt)
+            if isinstance(feats, str):
+                skipped[utt] = feats
+                continue
             lengths = {name: len(part) for name, part in parts.items()}
             if far := [name for name, length in lengths.items() if abs(len(feats) - length) > TRIM_TOLERANCE]:
                 skipped[utt] = f"{len(feats)} frames of features, {lengths[far[0]]} of {far[0]}"

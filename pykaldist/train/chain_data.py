@@ -145,6 +145,9 @@ class ChunkMaker(ABC):
     def chunks(self) -> Iterator[PackedChunk]:
         """Iterate over the chunks of all utterances."""
         for number, utt in enumerate(progress(self.store.utts, f"numerators of {self.store.path.name}", unit="utt")):
+            if self.ivectors is not None and utt not in self.ivectors:
+                self.skipped[utt] = f"no i-vectors in {self.ivectors.path}"
+                continue
             yield from self._of_utterance(number, utt)
 
     @abstractmethod

@@ -25,6 +25,9 @@ from pykaldist.train.kaldi_forms import Words, embedded, split
 from pykaldist.train.nnet3_forms import common_job, real, take_common
 
 FOLDERS = ("feat_dir", "tree_dir", "lat_dir", "dir")
+NEEDLESS_OF_EGS = (  # about examples on disk, how many of them diagnostics see, and how they are made
+    "generate_egs_scp", "max_shuffle_jobs_run", "max_jobs_run", "nj", "compress", "num_train_egs_combine", "num_valid_egs_combine",
+    "num_egs_diagnostic")
 TRAIN, FLAT_START = "train", "train_e2e"  # the scripts
 
 
@@ -47,8 +50,17 @@ class ChainForm:
     notes: list[str] = field(default_factory=list)
 
 
-def _egs_options(text: str, form_notes: list[str]) -> tuple[int, bool]:
-    """Read --egs.opts; returns the number of utterances to hold out (0: as many as by default), and whether CMVN is online."""
+@dataclass
+class _EgsOptions:
+    """What --egs.opts says: utterances to hold out (0: as many as by default), whether CMVN is online, and the share of lattices' costs."""
+
+    held_out: int
+    online_cmvn: bool
+    lattice_lm_scale: float
+
+
+def _egs_options(text: str, form_notes: list[str]) -> _EgsOptions:
+    """Read --egs.opts."""
     given = embedded("--egs.opts", text)
     given.refuse("frames_overlap_per_eg", "chunks overlap only where an utterance needs it; leave it at 0.", ("", "0"))
     online_cmvn = given.take("online_cmvn", "false")
@@ -56,11 +68,13 @@ def _egs_options(text: str, form_notes: list[str]) -> tuple[int, bool]:
         raise UserError(f"--egs.opts: --online-cmvn {online_cmvn}: expected true or false.")
     if given.take("constrained") == "false":
         form_notes.append("--egs.opts --constrained false: numerators keep the times of the alignment, within the tolerances")
-    for name in ("generate_egs_scp", "max_shuffle_jobs_run", "num_train_egs_combine", "num_valid_egs_combine"):
+    given.refuse("normalize_egs", "numerators have the denominator's costs here; leave it at true.", ("", "true"))
+    given.refuse("lattice_prune_beam", "prune the lattices before (lattice-prune), and leave it out.")
+    for name in NEEDLESS_OF_EGS:
         given.take(name)
-    held_out = given.number("num_utts_subset", "0")
+    found = _EgsOptions(given.number("num_utts_subset", "0"), online_cmvn == "true", real(given, "lattice_lm_scale", "0"))
     given.done()
-    return held_out, online_cmvn == "true"
+    return found
 
 
 def _phone_lm(text: str) -> PhoneLmOptions:
@@ -100,24 +114,30 @@ def read_chain_form(words: Sequence[str], script: str = TRAIN, frames: Callable[
     given.refuse("chain_opts", "options of Kaldi's programs have no meaning here; leave it out.")
     job = _job(given, frames(data), exp, preparation, notes)
     ali_dir, lattices = _numerators(folders["lat_dir"], tree_dir, notes) if script == TRAIN else (None, False)
+    if preparation.lm_scale and not lattices:
+        raise UserError(f"--egs.opts: --lattice-lm-scale {preparation.lm_scale:g} is of lattices, and there are none in "
+                        f"{folders.get('lat_dir', tree_dir)}; leave it out, or make some (steps/align_fmllr_lats.sh).")
     own = {name.replace("_", "-"): value for name, value in given.rest.items()}
     return ChainForm(data, tree_dir, ali_dir, lattices, exp, preparation, phone_lm, {**job, **own}, notes)
 
 
 def _preparation(given: Words, notes: list[str]) -> PreparationOptions:
     """The options of the preparation of the data."""
-    cv_utts, online_cmvn = _egs_options(given.take("egs.opts"), notes)
+    egs = _egs_options(given.take("egs.opts"), notes)
     return PreparationOptions(
         left_tolerance=given.number("chain.left_tolerance", "5"), right_tolerance=given.number("chain.right_tolerance", "5"),
         frame_subsampling_factor=given.number("chain.frame_subsampling_factor", "3"), chunk_width=given.take("egs.chunk_width", "20"),
         cmvn_opts=given.take("feat.cmvn_opts", "--norm-means=false --norm-vars=false"),
         alignment_subsampling_factor=given.number("chain.alignment_subsampling_factor", "3"),
-        cv_utts=cv_utts, online_cmvn=online_cmvn, online_ivector_dir=given.take("feat.online_ivector_dir"),
-        srand=given.number("trainer.srand", "0"))
+        cv_utts=egs.held_out, online_cmvn=egs.online_cmvn, lm_scale=egs.lattice_lm_scale,
+        online_ivector_dir=given.take("feat.online_ivector_dir"), srand=given.number("trainer.srand", "0"))
 
 
 def _numerators(lat_dir: Path, tree_dir: Path, notes: list[str]) -> tuple[Path, bool]:
     """(the folder that numerators are made of, whether it has lattices)."""
+    if not lat_dir.is_dir():
+        raise UserError(f"--lat-dir {lat_dir} does not exist; name a directory of lattices (steps/align_fmllr_lats.sh), of an alignment "
+                        "(steps/align_fmllr.sh), or the tree's.")
     lattices = (lat_dir / "lat.1.gz").is_file()
     if lattices or (lat_dir / "ali.1.gz").is_file():
         return lat_dir, lattices

@@ -144,7 +144,7 @@ class Preparation:
         (self.exp / EXTRACTOR_ID).unlink(missing_ok=True)
         if self.ivectors is not None and (self.ivectors.path / EXTRACTOR_ID).is_file():
             copy_file(self.ivectors.path / EXTRACTOR_ID, self.exp / EXTRACTOR_ID)
-        maker = self._maker(system, Normalizer(normalization))
+        maker = self._maker(system, Normalizer(normalization, 1.0 - self.options.lm_scale))
         for name, utts in self._parts().items():
             store = self._pack(name, utts, model.num_pdfs)
             manifest = maker(store).pack(self.store / f"{name}_chunks")

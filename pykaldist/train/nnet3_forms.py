@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.frames.minibatch_rule import MinibatchRule
+from pykaldist.nnet.nnet3_learner import parse_dropout_schedule
 from pykaldist.options import boolean
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
@@ -82,6 +83,7 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str], most: i
            "momentum": given.take("trainer.optimization.momentum", "0.0"),
            "max-param-change": given.take("trainer.max_param_change", "2.0"), **_recurrent(given, notes)}
     if schedule := given.take("trainer.dropout_schedule"):
+        parse_dropout_schedule(schedule)  # before data is prepared
         job["dropout-schedule"] = schedule
     if strategy in ("ma", "kaldi"):
         period = {} if "average_period" in given.rest else {"average-frames": str(frames)}

@@ -25,6 +25,7 @@ taken, and change nothing here
   --trainer.{shuffle-buffer-size,prior-subset-size,num-jobs-compute-prior,presoftmax-prior-scale-power,add-option},
   --trainer.optimization.{num-jobs-step,max-objective-evaluations,combine-sum-to-one-penalty}; and
   --trainer.optimization.{shrink-value,shrink-saturation-threshold}, --egs.chunk-{left-context-initial,right-context-final} (with a NOTE)
+Not here: --egs.dir, --trainer.optimization.{proportional-shrink,backstitch-training-scale}.
 Options of \`pykaldist train\` that Kaldi has not can be given, too, and go before: --strategy, --average-period, --ngpu, --dtype ...
 EOF
   job_usage '  --lr-scale none|linear|sqrt, --blocks, --serial-warmup <epochs>'

@@ -169,6 +169,44 @@ def test_what_ivectors_are_of_is_kept(prepared, tmp_path):
     assert prepare(folder) and not (folder / "exp/final.ie.id").exists()
 
 
+def test_utterances_without_ivectors_are_left_out(prepared, tmp_path, capsys):
+    """One without any, and one whose features are a period longer than what was heard; of that, two periods are too much."""
+    folder, ivectors = tmp_path / "chain", tmp_path / "ivectors"
+    shutil.copytree(prepared, folder, ignore=shutil.ignore_patterns("store"))
+    ivectors.mkdir()
+    (ivectors / "ivector_period").write_text("10\n")
+    without, longer, *_ = FrameStore(prepared / "exp/store/train").utts
+    for less in (1, 2):
+        with MatrixWriter(ivectors / "ivector_online.1.ark", ivectors / "ivector_online.scp") as writer:
+            for utt, x in MatrixReader(folder / "data/feats.scp").items():
+                rows = -(-len(x) // 10) - (less if utt == longer else 0)
+                if utt != without:
+                    writer.write(utt, np.arange(2 * rows, dtype=np.float32).reshape(rows, 2))
+        if less == 1:
+            assert prepare(folder, online_ivector_dir=str(ivectors))
+        else:
+            with pytest.raises(UserError, match=rf"{longer}: {rows_of(ivectors, longer)} i-vectors of dimension 2"):
+                prepare(folder, online_ivector_dir=str(ivectors))
+            return
+        store = FrameStore(folder / "exp/store/train")
+        chunks = ChunkStore(folder / "exp/store/train_chunks", store)
+        assert chunks.manifest.skipped == {without: f"no i-vectors in {ivectors}"}
+        assert longer in {store.utts[utt] for utt in chunks.utt} and f"such as {without}: no i-vectors" in capsys.readouterr().out
+        assert pack(folder, ivectors) == chunks.manifest.skipped
+
+
+def rows_of(ivectors: Path, utt: str) -> int:
+    return len(MatrixReader(ivectors / "ivector_online.scp")[utt])
+
+
+def pack(folder: Path, ivectors: Path) -> dict[str, str]:
+    """Pack the frames, with their i-vectors, of all utterances; those that are left out, and why."""
+    store = folder / "frames"
+    assert main(["pack", "--cmvn-opts=--norm-means=false", "--delta-opts=--delta-order=0", "--cv-percent", "20", "--online-ivector-dir",
+                 str(ivectors), str(folder / "data"), str(folder / "ali"), str(store)]) == 0
+    return {utt: why for part in ("train", "dev") for utt, why in FrameStore(store / part).manifest.skipped.items()}
+
+
 def test_features_with_online_cmvn(prepared, tmp_path):
     """Training sees what decoding will see, and another config is noticed."""
     folder, conf = tmp_path / "chain", tmp_path / "online.conf"
@@ -385,6 +423,21 @@ def test_a_network_by_its_name(prepared, tmp_path):
 def test_options_that_have_no_meaning_are_refused(prepared, tmp_path, capsys, more, sentence):
     assert main([*words(prepared)[:-1], *more, words(prepared)[-1], str(tmp_path / "exp")]) != 0
     assert re.search(sentence, capsys.readouterr().err)
+
+
+def test_training_starts_from_a_model_of_kaldis(prepared, golden, tmp_path):
+    """With hardly any rate of learning its parameters stay as they are, but for matrices that are held near to orthogonal ones."""
+    kaldis = golden / "chain/net/final.mdl"
+    job = words(prepared, "--learn-rate", "1e-12", "--final-learn-rate", "1e-12", "--num-epochs", "1", "--combine-models", "1")
+    job[job.index("--initial-model") + 1] = str(kaldis)
+    assert main([*job, str(tmp_path / "exp")]) == 0
+    before, after = Nnet3Model.read(kaldis).nnet, Nnet3Model.read(tmp_path / "exp/final.mdl").nnet
+    assert list(after.components) == list(before.components)
+    arrays = [(name, part) for name, one in before.components.items() for part in one.values
+              if part in ("LinearParams", "BiasParams") and not name.endswith(".linear")]
+    assert len(arrays) > 10
+    for name, part in arrays:
+        np.testing.assert_allclose(after.components[name].array(part), before.components[name].array(part), atol=1e-6, err_msg=name)
 
 
 def test_networks_of_other_data_are_refused(prepared, golden, tmp_path, capsys):

@@ -47,9 +47,9 @@ class PhoneLmOptions:
     num_extra_lm_states: int = option(1000, "states above those of the order that is kept")
 
     def __post_init__(self) -> None:
-        if not 2 <= self.no_prune_ngram_order <= self.ngram_order:
+        if not 1 <= self.no_prune_ngram_order <= self.ngram_order or self.ngram_order < 2:
             raise UserError(f"--no-prune-ngram-order {self.no_prune_ngram_order} --ngram-order {self.ngram_order}: expected an order of at "
-                            "least 2, and one that is not below it.")
+                            "least 1, and one that is at least 2 and not below it.")
         if self.num_extra_lm_states < 0:
             raise UserError(f"--num-extra-lm-states {self.num_extra_lm_states} is negative.")
 

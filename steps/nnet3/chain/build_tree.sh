@@ -16,14 +16,14 @@ Options:
   --context-opts <options>            # the tree's window of phones, and the modelled one's place in it ("--context-width=3 --central-position=1")
   --cluster-phones-opts <options>     # --pdf-class-list=<n>[:<n>...]: what the questions are made of ("--pdf-class-list=1")
   --cluster-thresh <loss>             # leaves are merged while that costs less; -1: than the last split gained; 0: never (-1)
-  --leftmost-questions-truncate <n>, --stage <n>   # taken as Kaldi takes them, and change nothing: a run begins anew
+  --leftmost-questions-truncate <n>, --stage <n>, --exit-stage <n>   # taken as Kaldi takes them, and change nothing: a run begins anew
 and
 EOF
   array_job_usage "jobs, no more than utterances (as many as <alignment-dir> has files of alignments)"
 }
 
 nj="" cmd=run.pl jobs=auto block_frames=0 frame_subsampling_factor=1 alignment_subsampling_factor="" repeat_frames=false context_opts="" cluster_phones_opts=""
-cluster_thresh=-1 leftmost_questions_truncate=-1 stage=-5
+cluster_thresh=-1 leftmost_questions_truncate=-1 stage=-5 exit_stage=-100
 [ -f path.sh ] && . ./path.sh
 . gmm_jobs.sh
 . parse_options.sh || exit 1

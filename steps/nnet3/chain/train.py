@@ -18,6 +18,7 @@ Options of Kaldi's script, with its defaults
   --chain.frame-subsampling-factor (3), --chain.alignment-subsampling-factor (3)   # frames of features, of alignments, to an output's
   --egs.chunk-width <frames>,<frames>...     # of chunks; the first is taken as often as it fits (20)
   --egs.opts "--frames-overlap-per-eg 0 --num-utts-subset <n>"   # utterances held out (2.5 %, at most 300)
+  --egs.opts "--lattice-lm-scale <scale>"    # share of lattices' costs in the numerators, below 1 (0)
   --egs.opts "--online-cmvn true"            # CMVN by what was heard of the speaker so far, with the options of --feat.cmvn-opts
   --egs.chunk-left-context (0), --egs.chunk-right-context (0)   # frames more around a chunk, of recurrent networks
   --egs.chunk-left-context-initial (-1), --egs.chunk-right-context-final (-1)   # before an utterance's first chunk, behind its last one (as many)
@@ -36,8 +37,9 @@ taken, and change nothing here
   --stage, --exit-stage, --egs.{cmd,nj,stage}, --cleanup, --cleanup.{remove-egs,preserve-model-interval}, --reporting.{email,interval},
   --trainer.{shuffle-buffer-size,samples-per-iter,add-option}, --trainer.lda.{rand-prune,max-lda-jobs}, --chain.left-deriv-truncate,
   --trainer.optimization.{num-jobs-step,shrink-saturation-threshold,backstitch-training-interval,max-objective-evaluations,combine-sum-to-one-penalty}
-  --trainer.optimization.shrink-value (with a NOTE)
-Not here: --egs.dir, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
+  --trainer.optimization.shrink-value (with a NOTE), --egs.dir ""
+  and of --egs.opts --constrained (with a NOTE), --num-egs-diagnostic, --num-{train,valid}-egs-combine, --normalize-egs true, --nj and the like
+Not here: --egs.dir <dir>, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
 Options of \`pykaldist train\` that Kaldi has not can be given, too, and go before: --strategy, --average-period, --ngpu, --dtype ...
 EOF
   job_usage '  --lr-scale none|linear|sqrt, --blocks, --serial-warmup <epochs>'

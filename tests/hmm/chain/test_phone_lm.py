@@ -41,9 +41,9 @@ sentences = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_si
 
 
 @settings(max_examples=30)
-@given(sentences, st.integers(2, 4), st.integers(0, 20))
-def test_probabilities_sum_to_one_and_every_sentence_has_a_path(data: list[list[int]], order: int, extra: int) -> None:
-    fst = estimate_phone_lm(data, PhoneLmOptions(order, 2, extra))
+@given(sentences, st.integers(2, 4), st.integers(1, 2), st.integers(0, 20))
+def test_probabilities_sum_to_one_and_every_sentence_has_a_path(data: list[list[int]], order: int, kept: int, extra: int) -> None:
+    fst = estimate_phone_lm(data, PhoneLmOptions(order, kept, extra))
     sums = np.exp(-fst.final.astype(float))
     np.add.at(sums, fst.source, np.exp(-fst.weight.astype(float)))
     np.testing.assert_allclose(sums, 1.0, atol=1e-6)
@@ -73,6 +73,17 @@ def test_pruned_to_nothing_extra_it_has_the_states_of_the_order_that_is_kept() -
     assert pruned.num_states == kept.num_states == 3
 
 
+@settings(max_examples=30)
+@given(sentences)
+def test_with_unigrams_alone_kept_it_is_one_state_with_all_counts(data: list[list[int]]) -> None:
+    """As of --ngram-order=2 --no-prune-ngram-order=1 --num-extra-lm-states=0."""
+    fst = estimate_phone_lm(data, PhoneLmOptions(2, 1, 0))
+    counts = Counter(phone for sentence in data for phone in [*sentence, 0])
+    assert fst.num_states == 1 and fst.ilabel.tolist() == sorted(set(counts) - {0})
+    expected = [-math.log(counts[phone] / counts.total()) for phone in [*fst.ilabel.tolist(), 0]]
+    np.testing.assert_allclose([*fst.weight, *fst.final], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(("data", "words"), [([[1, 0]], "phone 0"), ([[], []], "at least one phone")])
 def test_what_is_no_phone_sequence_is_refused(data: list[list[int]], words: str) -> None:
     with pytest.raises(UserError, match=words):
@@ -80,5 +91,6 @@ def test_what_is_no_phone_sequence_is_refused(data: list[list[int]], words: str)
 
 
 def test_orders_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(UserError, match="--no-prune-ngram-order 4 --ngram-order 3"):
-        PhoneLmOptions(3, 4)
+    for order, kept in ((3, 4), (1, 1), (2, 0)):
+        with pytest.raises(UserError, match=f"--no-prune-ngram-order {kept} --ngram-order {order}"):
+            PhoneLmOptions(order, kept)
