@@ -310,4 +310,4 @@ class TestKaldis:
         rates = {f"{online}_{lm}": min(by_nist(recipe / f"exp/chain/tdnn7r_sp{online}/decode_eval2000_sw1_{lm}"))
                  for online in ("", "_online") for lm in ("tg", "fsh_fg")}
         row("swbd/s5c, chain", kaldi_egs / "swbd/s5c", "to tri4, then `local/chain/run_tdnn.sh`", rates["_fsh_fg"])
-        assert max(rates.values()) < 60, rates
+        assert max(rates.values()) < 65, rates
