@@ -8,6 +8,7 @@ another machine: <store> may be an address such as https://host/store or s3://bu
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from pykaldist.cli.pack import SYSTEM_FILES, TOKENS
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     own = [Path(store) for store in args.stores if not is_remote(store)]
+    check_apart(args.out, own)
     for store in args.stores:
         if not is_remote(store):
             provenance.check(store)
@@ -46,6 +48,13 @@ def run(args: argparse.Namespace) -> None:
         provenance.record(args.out, "pykaldist combine-stores", [store / part / "manifest.json" for store in own for part in PARTS],
                           [f"{part}/manifest.json" for part in PARTS] + list(OF_ALL), sources=own)
     print(ended(f"{args.out}: {len(args.stores)} stores combined"))
+
+
+def check_apart(out: Path, stores: Sequence[Path]) -> None:
+    """Check that a store is not to be made of itself; raises UserError."""
+    if out.resolve() in [store.resolve() for store in stores]:
+        raise UserError(f"{out} is to be written, and is one of the stores that are read; write to another folder (pack --append true adds "
+                        "utterances to a store).")
 
 
 def copy_files(out: Path, store: str | Path) -> None:

@@ -26,7 +26,7 @@ from pykaldist.errors import ALIGNING, UserError
 from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out, versions
-from pykaldist.frames.shards import SHARDS, join, next_batch, shard_name
+from pykaldist.frames.shards import JOBS, SHARDS, join, next_batch, shard_name
 from pykaldist.frames.store import STORE_DTYPES, Extras, StoreManifest, Unlabelled, most_pairs, pack, read_store_manifest
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.tree.phone_segments import phone_segments
@@ -65,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nj", type=int, default=1, help="jobs that pack (default: 1)")
     parser.add_argument("--job", type=int, help="pack the share of this job alone (default: join the shards of all jobs)")
     parser.add_argument("--append", choices=("true", "false"), default="false", help="add to the stores that are there (default: false)")
+    parser.add_argument("--batch", type=int, help="with --append, pack again what was appended so many-th, for shards that are damaged: "
+                                                  "2 for what was appended first, whose shards are 2.1, 2.2 ... (default: append)")
     parser.add_argument("--frame-weights", help="weight of each frame in training: vectors, scp:FILE or ark:FILE")
     parser.add_argument("--posteriors", help="soft targets: posteriors of pdfs, ark:FILE (wildcards and .gz are fine)")
     parser.add_argument("--max-posteriors", type=int, default=0, help="likeliest pdfs of a frame that are kept; 0: all (default: 0)")
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     if args.max_posteriors < 0 or (args.max_posteriors and not args.posteriors):
         raise UserError(f"--max-posteriors {args.max_posteriors}: expected a number of pdfs, and --posteriors.")
     _check_jobs(args)
-    batch = next_batch(args.store / "train") if args.append == "true" else 1
+    batch = (args.batch or next_batch(args.store / "train")) if args.append == "true" else 1
     parts = _parts(args, data, pipeline)
     alignment = next(iter(parts.values())).ali
     ivectors = IvectorDir(args.online_ivector_dir) if args.online_ivector_dir else None
@@ -110,6 +112,9 @@ def _check_jobs(args: argparse.Namespace) -> None:
         raise UserError(f"--nj {args.nj}, --job {args.job}: expected a positive number of jobs, and one of them.")
     if args.job and args.nj == 1:
         raise UserError("--job 1: one job alone packs the stores whole; leave it out, or give --nj.")
+    if args.batch is not None and (args.append != "true" or args.batch < 2):
+        raise UserError(f"--batch {args.batch}: expected --append true, and 2 or more; the shards that a store began with are packed again "
+                        "without both.")
     if args.append == "true" and not (args.store / "train/manifest.json").is_file():
         raise UserError(f"--append true: there is no store in {args.store}; pack without --append first.")
     if args.ctc and not args.ali:
@@ -267,7 +272,7 @@ class _Packing:
     def pack_shards(self, job: int) -> None:
         """Pack a job's shards of both stores."""
         folders = {name: self.args.store / name / SHARDS / shard_name(self.batch, job) for name in self.parts}
-        for name, manifest in self._pack(folders, may_be_empty=True):
+        for name, manifest in self._pack(folders, may_be_empty=True, origin={**self.origin, JOBS: self.args.nj}):
             self._report(folders[name], manifest)
 
     def join(self) -> None:
@@ -309,7 +314,8 @@ class _Packing:
                           ("train/manifest.json", "dev/manifest.json", TOKENS, "cmvn_opts", "delta_opts", *SYSTEM_FILES),
                           sources=[args.store] if self.batch > 1 else [])
 
-    def _pack(self, folders: Mapping[str, Path], may_be_empty: bool = False) -> Iterator[tuple[str, StoreManifest]]:
+    def _pack(self, folders: Mapping[str, Path], may_be_empty: bool = False,
+              origin: dict[str, object] | None = None) -> Iterator[tuple[str, StoreManifest]]:
         """Pack each part into a folder: (its name, its manifest)."""
         extras = self._extras()
         for name, part in self.parts.items():
@@ -318,7 +324,7 @@ class _Packing:
                 part.ali.posteriors, stored = extras.posteriors, part.ali.features
             features = stored if self.ivectors is None else partial(_with_ivectors, stored, self.ivectors)
             yield name, pack(progress(part.utts, f"packing {name}", unit="utt"), features, part.ali.pdfs, part.ali.num_pdfs,
-                             folders[name], self.args.store_dtype, self.origin, extras, may_be_empty)
+                             folders[name], self.args.store_dtype, origin or self.origin, extras, may_be_empty)
 
     def _extras(self) -> Extras:
         """What is packed beside features and pdfs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.cli.combine_stores import OF_ALL, PARTS, copy_files
+from pykaldist.cli.combine_stores import OF_ALL, PARTS, check_apart, copy_files
 from pykaldist.frames.shards import combine, subset
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import provenance
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_apart(args.out, [args.store])
     provenance.check(args.store)
     with locked(args.out):
         provenance.forget(args.out)

@@ -14,10 +14,14 @@ from pykaldist.io.remote import PartCache, is_remote
 
 
 class RemoteArray:
-    """An array whose rows lie in files of so many rows each, laid out as `mapped_together` does it. Rows of one file are read together."""
+    """An array whose rows lie in files of so many rows each, laid out as `mapped_together` does it. Rows of one file are read together.
 
-    def __init__(self, files: Sequence[tuple[Path | str, int]], dtype: np.dtype[Any], row: tuple[int, ...], cache: PartCache) -> None:
-        self._files, self.dtype, self._row, self._cache = files, dtype, row, cache
+    `versions` name what each file has: parts that the cache keeps of one are not taken for those of another.
+    """
+
+    def __init__(self, files: Sequence[tuple[Path | str, int]], versions: Sequence[str], dtype: np.dtype[Any], row: tuple[int, ...],
+                 cache: PartCache) -> None:
+        self._files, self._versions, self.dtype, self._row, self._cache = files, versions, dtype, row, cache
         self._starts = aligned_starts([rows for _, rows in files])
         self.shape = (int(self._starts[-1]), *row)
         self.itemsize = dtype.itemsize
@@ -44,7 +48,7 @@ class RemoteArray:
         assert end <= start + rows, "rows of one file are read together"
         begin, stop = (first - start) * width, (end - start) * width
         if is_remote(place):
-            content = self._cache.read(str(place), rows * width, begin, stop)
+            content = self._cache.read(str(place), rows * width, begin, stop, self._versions[number])
         else:
             with named(place), open(place, "rb") as stream:
                 stream.seek(begin)

@@ -28,6 +28,7 @@ from pykaldist.io.tables import read_lines
 from pykaldist.progress import progress
 
 SHARDS = "shards"  # the folder of a store's own shards
+JOBS = "jobs"  # in the provenance of a shard: of how many jobs it is one's
 SAME = ("dim", "num_pdfs", "num_posteriors", "target_dim", "dtype", "num_tokens", "weighted")  # in all shards of a store
 _ARRAYS = ("feats.bin", "targets.bin", "scales.bin", "weights.bin", "posterior_pdfs.bin", "posterior_probs.bin", "target_feats.bin",
            "labels.bin")
@@ -84,14 +85,31 @@ def join(path: Path, batch: int, jobs: int, provenance: dict[str, Any] | None = 
     if missing := [job for job, folder in enumerate(folders, 1) if not (folder / "manifest.json").is_file()]:
         raise UserError(f"{path} lacks the shard of job {missing[0]} of {jobs} ({len(missing)} are missing); run pack with --nj {jobs} "
                         f"--job {missing[0]} again, then without --job.")
+    _check_one_run(path, folders, jobs)
     if batch == 1:
         made = combine(path, folders, provenance)
         for old in set((path / SHARDS).iterdir()) - set(folders):
             shutil.rmtree(old)  # of an older store
         return made
-    known = set(read_lines(path / "utts"))
+    known, listed = set(read_lines(path / "utts")), {path / shard.path for shard in read_store_manifest(path).shards}
     fresh = [folder for folder in folders if not known.issuperset(read_lines(folder / "utts"))]
+    for folder in set(folders) - set(fresh) - listed:
+        shutil.rmtree(folder)
     return combine(path, [_as_shard(path), *fresh], provenance) if fresh else read_store_manifest(path)
+
+
+def _check_one_run(path: Path, folders: Sequence[Path], jobs: int) -> None:
+    """Check that shards are of one run of so many jobs; raises UserError where one is left of another."""
+    origins = [read_store_manifest(folder).provenance for folder in folders]
+    for job, origin in enumerate(origins, 1):
+        number = origin.get(JOBS, jobs)
+        if number != jobs:
+            raise UserError(f"{path}: the shard of job {job} is one of {number} jobs, not of {jobs}; join with --nj {number}, or pack all "
+                            f"shards with --nj {jobs}.")
+        if differing := [name for name in {*origin, *origins[0]} if origin.get(name) != origins[0].get(name)]:
+            name = min(differing)
+            raise UserError(f"{path}: the shards of jobs 1 and {job} are not of one run ({name} {origins[0].get(name)}, "
+                            f"{origin.get(name)}); pack the older one again with --nj {jobs} --job <job>.")
 
 
 def _as_shard(path: Path) -> Path:
@@ -137,6 +155,8 @@ def _write(path: Path, parts: list[_Part], statistics: Statistics, skipped: dict
         twice = next(utt for utt in utts if utt in seen or seen.add(utt))  # type: ignore[func-returns-value]  # add gives None
         raise UserError(f"{twice} is in several of the stores; an utterance can be in a store once. Rename it, or leave one of them out.")
     shards, pieces = _pieces(path, parts)
+    if any(not is_remote(shard.path) and Path(os.path.normpath(path.absolute() / shard.path)) == path.absolute() for shard in shards):
+        raise UserError(f"{path} would be made of itself, and its frames would be lost; write to another folder.")
     offsets = np.cumsum(np.concatenate([[0], *(np.diff(part.store.offsets)[part.utts] for part in parts)]))
     labels = None
     if parts[0].store.label_offsets is not None:

@@ -218,11 +218,12 @@ class FrameStore:
                 raise UserError(f"{folder} was packed again, with another result, since {self.path} was made of it; "
                                 f"{self._combining()}.")
         arrays: dict[str, Any] = {}
+        versions = [shard.checksum for shard in shards]
         for name, (dtype, shape) in self.manifest.arrays().items():
             if name != "labels.bin":
                 rows = [shard.num_utts if name == "scales.bin" else shard.num_frames for shard in shards]
                 files: list[tuple[Place, int]] = [(_within(folder, name), n) for folder, n in zip(folders, rows, strict=True)]
-                arrays[name] = RemoteArray(files, dtype, shape[1:], part_cache()) if self.remote else \
+                arrays[name] = RemoteArray(files, versions, dtype, shape[1:], part_cache()) if self.remote else \
                     mapped_together([(Path(file), n) for file, n in files], dtype, shape[1:])
         if self.manifest.num_labels:
             if self.remote:
@@ -290,11 +291,18 @@ class FrameStore:
         return np.asarray(feats, np.float32) if self.scales is None else expanded(feats, self.scales[self.scale_rows[utt]])
 
     def verify(self) -> None:
-        """Compare every file with its checksum, those of shards on this machine too; raises UserError at the first that differs."""
+        """Compare every file with its checksum, those of shards on this machine too; raises UserError at the first that differs.
+
+        Of shards on other machines, whether they are still those that the store was made of.
+        """
         verify(self.path, self.manifest.checksums)
         if self.manifest.shards:
             for folder in self._own_shards():
                 verify(folder, read_store_manifest(folder).checksums)
+            for place, shard in zip(self.shard_folders(), self.manifest.shards, strict=True):
+                if isinstance(place, str) and read_store_manifest(index_of(place)).checksum != shard.checksum:
+                    raise UserError(f"{place} was packed again, with another result, since {self.path} was made of it; "
+                                    f"{self._combining()}.")
 
     def _own_shards(self) -> list[Path]:
         return [folder for folder in self.shard_folders() if isinstance(folder, Path)]
@@ -426,6 +434,8 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray | str], align
     path.mkdir(parents=True, exist_ok=True)
     for old in ("manifest.json", "label_offsets.npy", "pieces.npy", *DTYPES):
         (path / old).unlink(missing_ok=True)
+    for unfinished in path.glob(".*.tmp"):  # of a run that was killed
+        unfinished.unlink(missing_ok=True)
     offsets, label_offsets, trimmed = array("q", [0]), array("q", [0]), 0
     skipped: dict[str, str] = {}
     dim = target_dim = 0

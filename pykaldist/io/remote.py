@@ -13,15 +13,18 @@ import hashlib
 import os
 import posixpath
 import threading
+import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import UserError
-from pykaldist.io.atomic import atomic_open
 
 PART = 1 << 20  # bytes
 RETRIES = 5
+UNFINISHED_S = 3600.0  # age of a part that nobody writes any more
+PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # that fsspec wants
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -91,8 +94,12 @@ def _file_system_of(protocol: str, url: str) -> Any:
 
     try:
         return fsspec.filesystem(protocol)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"{url}: {error}.") from error
+    except ImportError as error:
+        package = PACKAGES.get(protocol)
+        raise UserError(f"{url}: {error}" + (f"; run pip install {package}." if package else ".")) from error
+    except ValueError as error:
+        raise UserError(f"{url}: {error}; expected an address such as https://host/store, s3://bucket/store or gs://bucket/store.") \
+            from error
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
@@ -101,46 +108,65 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 
 class PartCache:
-    """The parts of remote files that lie in a folder, up to `limit` bytes of them."""
+    """The parts of remote files that lie in a folder, up to about `limit` bytes of them.
+
+    A part has its CRC behind it, and is read anew where that does not fit. A process looks through the folder when it has written a
+    hundredth of the limit since, so that a part costs the same however many there are; for each process so much more may lie there.
+    """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit, self._writing = folder, limit, threading.Lock()
+        self._room = 0  # bytes that may be written before the folder is looked through again
 
-    def read(self, url: str, size: int, first: int, end: int) -> bytes:
-        """The bytes `first` to `end` - 1 of a file of `size` bytes."""
+    def read(self, url: str, size: int, first: int, end: int, version: str = "") -> bytes:
+        """The bytes `first` to `end` - 1 of a file of `size` bytes; `version`: another one's parts are not taken for this one's."""
         numbers = range(first // PART, -(-end // PART))
-        whole = b"".join(self._part(url, number, min(PART, size - number * PART)) for number in numbers)
+        whole = b"".join(self._part(url, number, min(PART, size - number * PART), version) for number in numbers)
         return whole[first - numbers.start * PART : end - numbers.start * PART]
 
-    def _part(self, url: str, number: int, size: int) -> bytes:
+    def _part(self, url: str, number: int, size: int, version: str) -> bytes:
         """A part of a file, from the folder or from its server."""
-        path = self.folder / f"{hashlib.blake2b(f'{url} {number}'.encode(), digest_size=16).hexdigest()}.part"
+        name = hashlib.blake2b(f"{url} {number} {version}".encode(), digest_size=16).hexdigest()
+        path = self.folder / f"{name}.part"
         with suppress(OSError):
-            found = path.read_bytes()
-            if len(found) == size:
+            kept = path.read_bytes()
+            found, crc = kept[:size], kept[size:]
+            if crc == _crc(found):
                 os.utime(path)  # used now
                 return found
         found = read_remote(url, number * PART, number * PART + size)
         with self._writing:
-            self._make_room(size)
-            with atomic_open(path, "wb") as stream:
-                stream.write(found)
+            self._make_room(size + len(_crc(b"")))
+            written = self.folder / f".{name}.{os.getpid()}.tmp"
+            written.write_bytes(found + _crc(found))
+            os.replace(written, path)  # not synced: the CRC says whether it is whole
         return found
 
     def _make_room(self, size: int) -> None:
-        """Remove the parts that were used longest ago, until there is room for so many bytes."""
+        """Remove the parts that were used longest ago, until there is room for so many bytes and for some that follow."""
+        self._room -= size
+        if self._room >= 0:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.folder.glob(".*.tmp"):  # of a process that was killed
+            with suppress(OSError):
+                if time.time() - unfinished.stat().st_mtime > UNFINISHED_S:
+                    unfinished.unlink()
         parts = []
         for path in self.folder.glob("*.part"):
             with suppress(OSError):  # another process has removed it
                 state = path.stat()
                 parts.append((state.st_mtime_ns, state.st_size, path))
-        total = sum(one for _, one, _ in parts)
+        total, self._room = sum(one for _, one, _ in parts), max(0, self.limit // 100 - size)
         for _, one, path in sorted(parts):
-            if total + size <= self.limit:
+            if total + size + self._room <= self.limit:
                 break
             path.unlink(missing_ok=True)
             total -= one
+
+
+def _crc(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(4, "little")
 
 
 def beside(url: str, path: str) -> str:

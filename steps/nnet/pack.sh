@@ -17,6 +17,7 @@ Options:
   --store-dtype <type>     # float32 (default), float16, or uint8: 8 bits a value, as in Kaldi's compressed matrices
   --nj <n>                 # jobs; each packs a shard of the stores (1)
   --append true            # add to the stores in <store-dir>; --cv-percent 0 then holds out nothing more
+  --batch <n>              # with --append: pack again what was appended before, 2 for what was first, for shards that are damaged
   --frame-weights <r>      # weight of each frame in training: vectors, scp:FILE or ark:FILE
   --posteriors <r>         # soft targets in place of the alignment: posteriors of pdfs, ark:FILE; of those of a frame
   --max-posteriors <n>     # the n likeliest are kept (all)
@@ -28,7 +29,7 @@ EOF
 }
 
 cv_percent=10 cv_utts="" cv_data="" cv_ali="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.pl
-nj=1 append=false frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
+nj=1 append=false batch="" frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
@@ -38,7 +39,7 @@ for f in "$data/feats.scp" "$ali"; do
 done
 
 pack() { # <how to run, with options of the job>
-  $cmd "$@" --append "$append" --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} \
+  $cmd "$@" --append "$append" ${batch:+--batch "$batch"} --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} \
     ${cv_data:+--cv-data "$cv_data"} ${cv_ali:+--cv-ali "$cv_ali"} --cmvn-opts="$cmvn_opts" \
     --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" \
     ${frame_weights:+--frame-weights "$frame_weights"} ${posteriors:+--posteriors "$posteriors"} \

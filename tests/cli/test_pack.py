@@ -12,6 +12,8 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.cli import pack as pack_verb
+from pykaldist.errors import UserError
+from pykaldist.frames.shards import combine
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, record
 from pykaldist.io.datadir import DataDir, restrict, write_datadir
@@ -234,6 +236,30 @@ def test_jobs_pack_what_one_packs(folder, root, capsys, extra):
     assert "lacks the shard of job 2 of 2 (1 are missing); run pack with --nj 2 --job 2 again" in capsys.readouterr().err
 
 
+def test_shards_of_different_runs_are_not_joined(folder, capsys):
+    """As where a job died early, so that its shard is that of the run before; or where there were more jobs."""
+    restrict(DataDir(folder / "data"), list(FRAMES), folder / "other")
+    words = {name: [*options(folder), str(folder / name), str(folder / "ali"), str(folder / "store")] for name in ("data", "other")}
+    for job in ("1", "2", "3"):
+        assert main(["pack", "--nj", "3", "--job", job, *words["data"]]) == 0
+    assert main(["pack", "--nj", "2", *words["data"]]) == 1
+    assert "the shard of job 1 is one of 3 jobs, not of 2; join with --nj 3" in capsys.readouterr().err
+    for job in ("1", "3"):
+        assert main(["pack", "--nj", "3", "--job", job, *words["other"]]) == 0
+    assert main(["pack", "--nj", "3", *words["other"]]) == 1
+    said = capsys.readouterr().err
+    assert "the shards of jobs 1 and 2 are not of one run (data" in said and "pack the older one again with --nj 3 --job <job>" in said
+    assert main(["pack", "--nj", "3", "--job", "2", *words["other"]]) == 0 == main(["pack", "--nj", "3", *words["other"]])
+
+
+def test_what_a_killed_run_left_goes(folder):
+    words = [*options(folder), str(folder / "data"), str(folder / "ali"), str(folder / "store")]
+    left = folder / "store/train/.feats.bin.12345.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half of it")
+    assert main(["pack", *words]) == 0 and not left.exists()
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_utterances_are_appended(folder, capsys, jobs):
     data = DataDir(folder / "data")
@@ -258,12 +284,38 @@ def test_utterances_are_appended(folder, capsys, jobs):
         FrameStore(folder / "store" / name).verify()
     assert pack("--append", "true", *words("cv2", "two", "store")) == 0  # the same again: it has them already
     assert {name: FrameStore(folder / "store" / name).manifest for name in ("train", "dev")} == before
-    capsys.readouterr()
+    shards = folder / "store/train/shards"
+    assert not list(shards.glob("3.*"))
+    damaged = shards / f"2.{jobs}"
+    damaged = damaged if (damaged / "feats.bin").exists() else shards / "2.1"
+    with open(damaged / "feats.bin", "r+b") as stream:
+        stream.write(b"\1\2\3")
+    with pytest.raises(UserError, match=r"feats\.bin does not match"):
+        FrameStore(folder / "store/train").verify()
+    assert pack("--append", "true", "--batch", "2", *words("cv2", "two", "store")) == 0  # what was appended first
+    FrameStore(folder / "store/train").verify()
+    assert {name: FrameStore(folder / "store" / name).manifest for name in ("train", "dev")} == before
+    assert main(["pack", "--batch", "2", *words("cv2", "two", "store")]) == 1
+    assert "--batch 2: expected --append true" in capsys.readouterr().err
     other = [word.replace("norm-means=false", "norm-vars=true") for word in words("cv2", "two", "store")]
     assert pack("--append", "true", *other) == 1
     assert "was packed with other --cmvn-opts" in capsys.readouterr().err
     assert main(["pack", "--append", "true", *words("cv2", "two", "nothing")]) == 1
     assert "there is no store in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["combine-stores", "subset-store"])
+def test_a_store_is_not_made_of_itself(folder, capsys, command):
+    words = [*options(folder), str(folder / "data"), str(folder / "ali"), str(folder / "store")]
+    assert main(["pack", *words]) == 0
+    (folder / "list").write_text("s1-a\n")
+    more = [str(folder / "list")] if command == "subset-store" else []
+    before, store = files(folder / "store"), str(folder / "store")
+    assert main([command, store, store] if not more else [command, store, *more, store]) == 1
+    assert "is one of the stores that are read; write to another folder" in capsys.readouterr().err and files(folder / "store") == before
+    with pytest.raises(UserError, match="would be made of itself"):
+        combine(folder / "store/train", [folder / "store/train"])
+    assert files(folder / "store") == before
 
 
 @pytest.mark.usefixtures("all_plain_lines")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import http.server
+import os
 import re
 import shutil
 import ssl
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -83,8 +85,8 @@ def secure(server, tmp_path, monkeypatch):
     remote._pool.cache_clear()
 
 
-def make(path, names, dtype="float32"):
-    rng = np.random.default_rng(sum(map(ord, "".join(names))))
+def make(path, names, dtype="float32", seed=0):
+    rng = np.random.default_rng(sum(map(ord, "".join(names))) + seed)
     feats = {utt: rng.standard_normal((30 + 5 * n, 3), np.float32) for n, utt in enumerate(names)}
     pdfs = {utt: rng.integers(PDFS, size=len(f)) for utt, f in feats.items()}
     pack(feats, feats.__getitem__, pdfs.get, PDFS, path, dtype)
@@ -165,6 +167,49 @@ def test_parts_are_read_once_and_those_used_longest_ago_go_first(server, tmp_pat
     assert server.asked == []
 
 
+def test_parts_of_another_version_or_that_are_damaged_are_read_anew(server, tmp_path):
+    (tmp_path / "there/file").write_bytes(b"0123456789")
+    cache, url = PartCache(tmp_path / "cache", 1000), f"{server.url}/file"
+    assert cache.read(url, 10, 0, 10, "one") == b"0123456789"
+    (tmp_path / "there/file").write_bytes(b"abcdefghij")
+    assert cache.read(url, 10, 2, 5, "one") == b"234" and cache.read(url, 10, 2, 5, "two") == b"cde"
+    for part in (tmp_path / "cache").glob("*.part"):
+        part.write_bytes(b"damaged" + part.read_bytes()[7:])
+    assert cache.read(url, 10, 0, 10, "two") == b"abcdefghij"
+
+
+def test_the_cache_is_looked_through_seldom_and_clears_up(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "PART", 10)
+    content = np.random.default_rng(0).bytes(10000)
+    (tmp_path / "there/file").write_bytes(content)
+    folder, looks = tmp_path / "cache", []
+    cache, look = PartCache(folder, 7000), Path.glob
+    folder.mkdir()
+    for name, age in (("old", 2 * remote.UNFINISHED_S), ("new", 0)):
+        (folder / f".{name}.tmp").write_bytes(b"half")
+        os.utime(folder / f".{name}.tmp", (time.time() - age,) * 2)
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: looks.append(pattern) or look(path, pattern))
+    for first in range(0, 10000, 10):  # 14 bytes each, with its CRC
+        assert cache.read(f"{server.url}/file", 10000, first, first + 10) == content[first : first + 10]
+    assert sum(path.stat().st_size for path in look(folder, "*.part")) <= 7000
+    assert looks.count("*.part") <= 10000 // 10 * 14 // 70 + 1
+    assert [path.name for path in look(folder, ".*.tmp")] == [".new.tmp"]
+
+
+def test_a_remote_store_that_was_packed_again_is_noticed(server, tmp_path):
+    make(tmp_path / "there/a", "abc")
+    combine(tmp_path / "one", [f"{server.url}/a"])
+    before = FrameStore(tmp_path / "one").features(0).copy()
+    shutil.rmtree(tmp_path / "there/a")
+    make(tmp_path / "there/a", "abc", seed=1)
+    with pytest.raises(UserError, match="a was packed again, with another result"):
+        FrameStore(tmp_path / "one").verify()
+    combine(tmp_path / "one", [f"{server.url}/a"])
+    store = FrameStore(tmp_path / "one")
+    store.verify()
+    assert not np.array_equal(store.features(0), before) and np.array_equal(store.features(0), FrameStore(tmp_path / "there/a").features(0))
+
+
 def test_what_cannot_be_read_is_a_sentence(server, tmp_path, monkeypatch):
     (tmp_path / "there/file").write_bytes(b"0123456789")
     server.broken = 2  # a server that is overloaded is asked again
@@ -173,7 +218,7 @@ def test_what_cannot_be_read_is_a_sentence(server, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="HTTP status 404"):
         read_remote(f"{server.url}/none")
     for url, words in ((f"{server.url}/file", "has 10 bytes or less, expected 20"), ("memory://none", "memory://none cannot be read"),
-                       ("nothing://a/b", "nothing://a/b: Protocol not known")):
+                       ("nothing://a/b", "nothing://a/b: Protocol not known.*expected an address such as https://")):
         with pytest.raises(UserError, match=words):
             read_remote(url, 0, 20)
     server.knows_range = False

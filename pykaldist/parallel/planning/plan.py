@@ -47,6 +47,7 @@ from pykaldist.parallel.clusters.cluster import Cluster, Workload
 from pykaldist.parallel.clusters.costs import scaled, score_seconds, sharing
 from pykaldist.parallel.planning.dry_run import rehearse, simulated
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_class, strategy_options
+from pykaldist.progress import progress
 
 TOLERANCE = 1.1  # an epoch up to this factor longer than the fastest is as good, and is preferred if its workers exchange more often
 EFFICIENCY = 0.5  # least speed-up per worker of the number of workers recommended
@@ -134,16 +135,16 @@ def plan(workload: Workload, cluster: Cluster, ngpus: Sequence[int], strategies:
     found: list[Prediction] = []
     notes: list[str] = []
     failure: UserError | None = None
-    for ngpu in ngpus:
-        if ngpu == 1:
-            found.append(predict(workload, cluster, 1, "local"))
-            continue
-        for strategy, period in [(s, p) for s in strategies for p in (periods if has_period(s) else [None])]:
-            try:
-                found.append(predict(workload, cluster, ngpu, strategy, period))
-            except UserError as error:
-                failure = error
-                notes.append(f"{strategy} is left out: {error}")
+    each = [(s, p) for s in strategies for p in (periods if has_period(s) else [None])]
+    asked = [(ngpu, *one) for ngpu in ngpus for one in (each if ngpu > 1 else [("local", None)])]
+    for ngpu, strategy, period in progress(asked, "simulating epochs", unit="prediction"):
+        try:
+            found.append(predict(workload, cluster, ngpu, strategy, period))
+        except UserError as error:
+            if ngpu == 1:
+                raise
+            failure = error
+            notes.append(f"{strategy} is left out: {error}")
     if failure is not None and not any(p.ngpu > 1 for p in found):
         raise failure
     return found, list(dict.fromkeys(notes))
