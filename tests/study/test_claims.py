@@ -77,6 +77,7 @@ def test_training_takes_the_options_of_every_cell(claim, monkeypatch: pytest.Mon
         for corpus in (known[name] for name in claim.corpora):
             words = [*map(str, HERE), *options.split()]
             if corpus.chain:
-                folders = ("--feat-dir", "data", "--tree-dir", "tree", "--lat-dir", "ali", "--dir", "exp")
-                words = [f"--{name}={value}" for name, value in read_chain_form([*words, *corpus.chain.split(), *folders]).job.items()]
+                folders = ("--feat-dir", "data", "--tree-dir", "tree", "--lat-dir", ".", "--dir", "exp")
+                form = read_chain_form([*words, *corpus.chain.split(), *folders], frames=lambda data: 900_000)
+                words = [f"--{name}={value}" for name, value in form.job.items()]
             assert train.run(parser.parse_args([*words, "store", "exp"])) == 0, cell

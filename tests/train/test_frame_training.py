@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -240,26 +239,3 @@ def test_a_recipes_call_for_a_recurrent_network_in_our_words():
     assert [note.split()[0] for note in found.notes] == ["--egs.chunk-width", "--egs.chunk-left-context-initial"]
     with pytest.raises(UserError, match="chunk-width x: expected frames"):
         read_frame_form([*FOLDERS, "--egs.chunk-width", "x"], "train_rnn")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("train_dnn", 20), ("train_rnn", 10)])
-def test_all_calls_of_kaldis_recipes_are_read(name, least):
-    egs = os.environ.get("KALDI_EGS")
-    if not egs:
-        pytest.skip("KALDI_EGS says where Kaldi's recipes are")
-    calls = refused = 0
-    for script in Path(egs).glob("*/*/local/nnet3/**/run_*.sh"):
-        text = script.read_text(errors="replace").replace("\\\n", " ")
-        for call in re.findall(rf"steps/nnet3/{name}\.py (.*)", text):
-            calls += 1
-            values = dict(re.findall(r"^\s*(\w+)=([^\s#$]+)", text, re.MULTILINE))
-            known = {name: value.strip("'\"") for name, value in values.items()}
-            words = [re.sub(r"\$\{?(\w+)\}?", lambda found, known=known: known.get(found[1], "" if "egs" in found[1] else "1"), word)
-                     for word in shlex.split(call.split("||")[0], comments=True)]
-            try:
-                read_frame_form([word for word in words if word not in (";", "&&", "exit")], name)
-            except UserError as error:
-                refused += 1
-                assert re.search(r"l2-regularize|on disk|backstitch", str(error)), script
-    assert calls > least and refused < 0.2 * calls

@@ -7,13 +7,14 @@ blocks are made in pairs, which depend on the blocks' numbers alone (`PairwiseSu
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import StoredValue, array_bytes
 from pykaldist.io.numbered import Numbered
-from pykaldist.io.scratch import RowWriter, in_parts, scratch_array
+from pykaldist.io.scratch import RowWriter, explain_full_disk, in_parts, nameless, scratch_array
 from pykaldist.progress import Progress
 
 BLOCK = 1 << 18  # frames, 44 minutes
@@ -108,20 +109,37 @@ def _sum(one: Any, two: Any) -> Any:
 
 
 class WordLists(Numbered[list[int]]):
-    """The transcripts of a corpus as numbers, in two flat arrays."""
+    """The transcripts of a corpus as numbers, one behind the other: up to `BLOCK` words in memory, the ones before in a nameless file.
 
-    def __init__(self) -> None:
-        self._flat, self._ends = array("i"), array("q", [0])
+    The file is in `folder`; without one all stay in memory.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._flat, self._ends, self._folder = array("i"), array("q", [0]), folder
+        self._stream: IO[bytes] | None = None
+        self._stored = 0  # words that lie in the file
 
     def append(self, words: Sequence[int]) -> None:
         self._flat.extend(words)
-        self._ends.append(len(self._flat))
+        self._ends.append(self._stored + len(self._flat))
+        if self._folder is not None and len(self._flat) > BLOCK:
+            self._stream = self._stream or nameless(self._folder)
+            with explain_full_disk(self._folder, len(self._flat) * self._flat.itemsize):
+                self._flat.tofile(self._stream)
+                self._stream.flush()
+            self._stored += len(self._flat)
+            self._flat = array("i")
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def item(self, number: int) -> list[int]:
-        return self._flat[self._ends[number]:self._ends[number + 1]].tolist()
+        begin, end = self._ends[number:number + 2]
+        if begin >= self._stored:
+            return self._flat[begin - self._stored:end - self._stored].tolist()
+        found, size = array("i"), self._flat.itemsize
+        found.frombytes(os.pread(cast("IO[bytes]", self._stream).fileno(), (end - begin) * size, begin * size))
+        return found.tolist()
 
 
 class NoWords(Numbered[list[int]]):
@@ -172,7 +190,7 @@ class Corpus:
         Features of several blocks are not kept unless `keep` says so: then each pass reads them. Raises UserError for an utterance without
         features, with features that are not finite, or without a transcript.
         """
-        utts, words, unknown = read_transcripts(data, lang)
+        utts, words, unknown = read_transcripts(data, lang, scratch)
         if not keep:
             offsets = offsets_of(data, utts)
             made = cls(utts, PipedFeatures(data, pipeline, utts, offsets), offsets, words, unknown, scratch, block=block)
@@ -289,14 +307,18 @@ class Corpus:
 
 def offsets_of(data: DataDir, utts: Sequence[str]) -> np.ndarray:
     """The first frame of each utterance, and the number of all frames, int64, as utt2num_frames says, or else the features."""
-    lengths = utt2num_frames(data)
-    return np.concatenate([[0], np.cumsum([lengths[utt] for utt in utts])]).astype(np.int64)
+    lengths, ends = utt2num_frames(data), np.zeros(len(utts) + 1, np.int64)
+    np.cumsum(np.fromiter((lengths[utt] for utt in utts), np.int64, len(utts)), out=ends[1:])
+    return ends
 
 
-def read_transcripts(data: DataDir, lang: LangDir) -> tuple[list[str], WordLists, Counter[str]]:
-    """The utterances of a data directory with features, their words as numbers, and how often there are words that the lexicon lacks."""
+def read_transcripts(data: DataDir, lang: LangDir, scratch: Path | None = None) -> tuple[list[str], WordLists, Counter[str]]:
+    """The utterances of a data directory with features, their words as numbers, and how often there are words that the lexicon lacks.
+
+    Many words lie in a nameless file in `scratch`.
+    """
     data.validate(text=True, wav=False, feats=True)
-    words, unknown = WordLists(), Counter[str]()
+    words, unknown = WordLists(scratch), Counter[str]()
     utts = data.utterances()
     for utt in utts:
         ids, missing = lang.word_ids(data.text[utt])

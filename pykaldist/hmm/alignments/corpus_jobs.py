@@ -271,7 +271,7 @@ class JobCorpus(Corpus):
 
         `keep`: once, into files; else in each task. Raises UserError as `Corpus.load`.
         """
-        utts, words, unknown = read_transcripts(data, lang)
+        utts, words, unknown = read_transcripts(data, lang, jobs.folder)
         offsets = offsets_of(data, utts)
         made = cls._divided(utts, offsets, words, unknown, jobs, block)
         made.feats = JobFeatures(data, pipeline, utts, offsets, made.blocks())

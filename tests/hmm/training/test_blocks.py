@@ -72,13 +72,18 @@ def test_blocks_are_the_corpus(in_blocks: Corpus, toy_corpus: Corpus) -> None:
     np.testing.assert_array_equal(np.concatenate(feats), toy_corpus.feats)
 
 
-def test_word_lists_are_lists_of_words() -> None:
-    words = WordLists()
-    for one in ([3, 1], [], [70_000]):
-        words.append(one)
-    assert list(words) == [[3, 1], [], [70_000]] and words[-1] == [70_000] and words[1:] == [[], [70_000]] and len(words) == 3
-    with pytest.raises(IndexError):
-        words[3]
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+def test_word_lists_are_lists_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """In memory, and where some or all but the last lie in a file."""
+    monkeypatch.setattr(corpus_module, "BLOCK", most)
+    for folder in (None, tmp_path):
+        words = WordLists(folder)
+        for one in ([3, 1], [], [70_000]):
+            words.append(one)
+        assert list(words) == [[3, 1], [], [70_000]] and words[-1] == [70_000] and words[1:] == [[], [70_000]] and len(words) == 3
+        with pytest.raises(IndexError):
+            words[3]
+    assert not list(tmp_path.iterdir())
 
 
 def test_graphs_come_back_as_they_were(toy_corpus: Corpus, toy_lang: LangDir, system: State, tmp_path: Path,
