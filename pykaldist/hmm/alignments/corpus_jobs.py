@@ -204,7 +204,8 @@ class JobFeatures(PipedFeatures):
         fmllr, transform_dir = self.pipeline.fmllr, None
         if isinstance(fmllr, SpeakerTransforms) and fmllr.transform_dir is not None:
             transform_dir = str(fmllr.transform_dir)
-        return [str(self.data.path), replace(self.pipeline, fmllr=None) if transform_dir else self.pipeline, self.shape[1], transform_dir]
+        return [str(self.data.path), replace(self.pipeline, fmllr=None) if transform_dir else self.pipeline, self.dim, transform_dir,
+                self.projection]
 
     def block(self, number: int) -> np.ndarray:
         """The rows of a block."""
@@ -391,10 +392,11 @@ def _read_array(described: list[Any], block: int, part: Corpus) -> Any:
     if len(described) == 1:
         return TrainingGraphs.read(folder / str(block))
     if isinstance(described[1], FeaturePipeline):
-        data, pipeline, dim, transform_dir = described
+        data, pipeline, dim, transform_dir, projection = described
         if transform_dir:
             pipeline = replace(pipeline, fmllr=_transforms(transform_dir))
-        return read_features(_data(data), pipeline, part.utts, part.offsets, dim)
+        rows = read_features(_data(data), pipeline, part.utts, part.offsets, dim)
+        return rows if projection is None else projection.of(rows, part.offsets)
     path, (width, dtype) = folder / f"{block}.npy", described[1:]
     return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(frames, width), dtype)
 

@@ -6,25 +6,58 @@ where the MFCCs take 19. A stage that goes over the data once or twice is as fas
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.splice import SpliceOptions, splice
+from pykaldist.feats.transforms import apply_transform
 from pykaldist.io.datadir import DataDir
+
+P = TypeVar("P", bound="PipedFeatures")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What a training makes of the features that it reads: spliced, and multiplied by `matrix` (D, spliced), then by `turn` (D, D)."""
+
+    splicing: SpliceOptions
+    matrix: np.ndarray
+    turn: np.ndarray | None = None
+
+    def of(self, feats: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """The projected frames (N, D) float32 of a block; utterance u has the rows `offsets[u]:offsets[u + 1]`."""
+        result = np.empty((len(feats), len(self.matrix)), np.float32)
+        for first, end in pairwise(offsets.tolist()):
+            spliced = splice(feats[first:end], self.splicing.left_context, self.splicing.right_context)
+            result[first:end] = apply_transform(spliced, self.matrix, "LDA")
+        return result if self.turn is None else self.turned(result, self.turn)
+
+    @staticmethod
+    def turned(projected: np.ndarray, turn: np.ndarray) -> np.ndarray:
+        """Multiply frames (N, D) by `turn` (D, D): (N, D) float32."""
+        return projected @ turn.T.astype(np.float32)
 
 
 class PipedFeatures:
     """The features of a data directory, float32, which are read through a pipeline each time that they are asked for.
 
-    Utterance u has the rows `offsets[u]:offsets[u + 1]`. What is asked for are whole utterances.
+    Utterance u has the rows `offsets[u]:offsets[u + 1]`. What is asked for are whole utterances, projected where there is a projection.
     """
+
+    projection: Projection | None = None
 
     def __init__(self, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray) -> None:
         self.data, self.pipeline, self.utts, self.offsets = data, pipeline, utts, offsets
-        self.shape = int(offsets[-1]), int(pipeline.apply(data, utts[0], again=True).shape[1])
+        self.dim = int(pipeline.apply(data, utts[0], again=True).shape[1])  # as they are read
+        self.shape = int(offsets[-1]), self.dim
         self._heard = 0  # utterances, of the first pass
 
     def __len__(self) -> int:
@@ -34,12 +67,18 @@ class PipedFeatures:
         first, end = np.searchsorted(self.offsets, [rows.start, rows.stop])
         return self.part(int(first), int(end))
 
+    def projected(self: P, projection: Projection) -> P:
+        """The same features through a projection."""
+        other = copy.copy(self)
+        other.projection, other.shape = projection, (len(self), len(projection.matrix))
+        return other
+
     def part(self, first: int, end: int) -> np.ndarray:
         """The rows of the utterances `first` to `end` - 1. Raises UserError as `read_features`."""
         offsets = self.offsets[first:end + 1] - self.offsets[first]
-        rows = read_features(self.data, self.pipeline, self.utts[first:end], offsets, self.shape[1], again=first < self._heard)
+        rows = read_features(self.data, self.pipeline, self.utts[first:end], offsets, self.dim, again=first < self._heard)
         self._heard = max(self._heard, end)
-        return rows
+        return rows if self.projection is None else self.projection.of(rows, offsets)
 
     def parts(self, blocks: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
         """Iterate over the rows of blocks of utterances (first, end); the next block is read while one is worked on."""

@@ -19,7 +19,7 @@ from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, SpeakerSums
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import BLOCK, Corpus, offsets_of
 from pykaldist.hmm.alignments.corpus_jobs import LEAST, JobCorpus, JobFeatures, Jobs, run_job
-from pykaldist.hmm.alignments.piped import PipedFeatures
+from pykaldist.hmm.alignments.piped import PipedFeatures, Projection
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.mllt import MlltSums
@@ -37,8 +37,8 @@ from pykaldist.options import option
 
 #: what goes between a stage and its jobs; a module that has tasks of its own adds its classes
 CLASSES = [AlignOptions, AmDiagGmm, BasisFmllr, BasisFmllrOptions, CmvnOptions, Constant, ContextDependency, CorpusStats, DeltaOptions,
-           FeaturePipeline, FmllrOptions, FmllrStats, GmmStats, GradientScatter, HmmState, LdaStats, MlltSums, Moments, Realigned,
-           SpeakerSums, SpliceOptions, Split, Table, Topology, TransitionModel, TreeStats, UbmStats]
+           FeaturePipeline, FmllrOptions, FmllrStats, GmmStats, GradientScatter, HmmState, LdaStats, MlltSums, Moments, Projection,
+           Realigned, SpeakerSums, SpliceOptions, Split, Table, Topology, TransitionModel, TreeStats, UbmStats]
 FOLDER = "jobs"
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.lda import LdaStats
 from pykaldist.feats.splice import SpliceOptions, splice
-from pykaldist.feats.transforms import apply_transform
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import Corpus, block_task
+from pykaldist.hmm.alignments.piped import PipedFeatures, Projection
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
@@ -56,8 +57,10 @@ class Spliced:
         stats = self.corpus.total(_lda_stats, self.engine, tids, options=self.options, pdfs=pdfs, num_pdfs=num_pdfs)
         return stats.transform(self.dim)[1]
 
-    def through(self, matrix: np.ndarray) -> np.ndarray:
-        """Multiply all frames by a matrix (D, dim): (N, D) float32."""
+    def through(self, matrix: np.ndarray) -> Any:
+        """Multiply all frames by a matrix (D, dim): (N, D) float32; in each pass anew where features are read anew in each."""
+        if isinstance(self.corpus.feats, PipedFeatures):
+            return self.corpus.feats.projected(Projection(self.options, matrix))
         result = self.corpus.new_rows(len(matrix), np.float32)
         self.corpus.run(_splice_through, self.engine, result, options=self.options, matrix=matrix)
         return result
@@ -82,8 +85,7 @@ def _lda_stats(part: Corpus, engine: Engine, tids: np.ndarray, options: SpliceOp
 
 @block_task(outputs=1)
 def _splice_through(part: Corpus, engine: Engine, result: np.ndarray, options: SpliceOptions, matrix: np.ndarray) -> None:
-    for rows, spliced in _spliced(part, options):
-        result[rows] = apply_transform(spliced, matrix, "LDA")
+    result[:] = Projection(options, matrix).of(part.feats, part.offsets)
 
 
 @block_task()
@@ -96,7 +98,7 @@ def _mllt_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm, m
 
 @block_task(outputs=1)
 def _turn(part: Corpus, engine: Engine, result: np.ndarray, turn: np.ndarray) -> None:
-    np.matmul(part.feats, turn.T.astype(np.float32), out=result)
+    result[:] = Projection.turned(part.feats, turn)
 
 
 @dataclass
@@ -120,15 +122,16 @@ class Mllt:
         """The matrix from spliced features to the space of the model, float64."""
         return self.turn @ self.full[:len(self.turn)]
 
-    def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
-            AmDiagGmm, np.ndarray, str]:
+    def update(self, iteration: int, gmm: AmDiagGmm, feats: Any, tids: np.ndarray, model: TransitionModel) -> tuple[AmDiagGmm, Any, str]:
         sums = replace(self.spliced.corpus, feats=feats).total(_mllt_sums, self.spliced.engine, tids, gmm=gmm, model=model,
                                                                silence_phones=list(self.silence_phones))
         change, gain = estimate_mllt(*mllt_stats(gmm, sums))
         self.turn = change @ self.turn
         return gmm.with_means_transformed(change), self._turned(), f", MLLT + {gain:.4f} a frame of speech"
 
-    def _turned(self) -> np.ndarray:
+    def _turned(self) -> Any:
+        if isinstance(self.reduced, PipedFeatures) and self.reduced.projection is not None:
+            return self.reduced.projected(replace(self.reduced.projection, turn=self.turn))
         result = self.spliced.corpus.new_rows(len(self.turn), np.float32)
         reduced = replace(self.spliced.corpus, feats=self.reduced)
         reduced.run(_turn, self.spliced.engine, result, turn=self.turn)
@@ -137,7 +140,7 @@ class Mllt:
     def state(self) -> dict[str, np.ndarray]:
         return {"turn": self.turn}
 
-    def restore(self, state: dict[str, np.ndarray]) -> np.ndarray:
+    def restore(self, state: dict[str, np.ndarray]) -> Any:
         self.turn = state["turn"]
         return self._turned()
 

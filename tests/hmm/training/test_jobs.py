@@ -139,6 +139,9 @@ def test_features_that_are_not_kept_give_the_same(tmp_path: Path, toy_data: Data
     (tmp_path / "anew/ali").rename(tmp_path / "anew/ali_of_threads")
     systems(tmp_path / "anew", toy_data, toy_lang, JobsOptions(jobs_cmd, BLOCK), 2, "ali")
     same(tmp_path / "kept/ali", tmp_path / "anew/ali")
+    (tmp_path / "anew/lda").rename(tmp_path / "anew/lda_of_threads")
+    systems(tmp_path / "anew", toy_data, toy_lang, JobsOptions(jobs_cmd, BLOCK, "false"), 2, "lda")
+    same(tmp_path / "kept/lda", tmp_path / "anew/lda")
     logs = [path.name for path in (tmp_path / "anew/ali/log").iterdir()]
     assert any(name.startswith("align_block.") for name in logs) and not any(name.startswith("keep_features.") for name in logs)
 
