@@ -54,7 +54,7 @@ def main() -> None:
     if why := lacking():
         raise SystemExit(f"slurm_stages.py: ERROR: {why}.")
     args.out.mkdir(parents=True)
-    for name in ("data", "exp", "mfcc", "mfcc_hires"):
+    for name in ("data", "exp", "conf", "mfcc", "mfcc_hires"):
         (args.out / name).symlink_to((args.recipe / name).resolve())
     for name in ("steps", "utils", "path.sh"):
         (args.out / name).symlink_to(ROOT / name)
