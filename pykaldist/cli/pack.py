@@ -288,6 +288,8 @@ class _Packing:
         store = self.args.store
         if FeaturePipeline.from_dir(store, nnet3=True) != self.pipeline:
             raise UserError(f"{store} was packed with other --cmvn-opts or --delta-opts; append with the same.")
+        if (dtype := read_store_manifest(store / "train").dtype) != self.args.store_dtype:
+            raise UserError(f"{store} was packed with --store-dtype {dtype}; append with the same.")
         for name in SYSTEM_FILES:
             own, other = store / name, self.args.ali and self.args.ali / name
             if own.is_file() and other and other.is_file() and provenance.checksum(own) != provenance.checksum(other):

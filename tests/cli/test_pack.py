@@ -300,6 +300,8 @@ def test_utterances_are_appended(folder, capsys, jobs):
     other = [word.replace("norm-means=false", "norm-vars=true") for word in words("cv2", "two", "store")]
     assert pack("--append", "true", *other) == 1
     assert "was packed with other --cmvn-opts" in capsys.readouterr().err
+    assert pack("--append", "true", "--store-dtype", "float16", *words("cv2", "two", "store")) == 1
+    assert "was packed with --store-dtype float32; append with the same" in capsys.readouterr().err
     assert main(["pack", "--append", "true", *words("cv2", "two", "nothing")]) == 1
     assert "there is no store in" in capsys.readouterr().err
 
