@@ -40,9 +40,9 @@ def stages(out: str) -> dict[str, list[str]]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """The checksum of each file that does not say how or where it was made."""
+    """The checksum of each file that does not say how or where it was made, as logs do, and what slurm.pl notes (`q`)."""
     return {str(path.relative_to(folder)): hashlib.blake2b(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name not in OWN and "log" not in path.relative_to(folder).parts}
+            if path.is_file() and path.name not in OWN and not {"log", "q"} & set(path.relative_to(folder).parts)}
 
 
 def main() -> None:
