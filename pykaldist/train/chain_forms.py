@@ -112,7 +112,7 @@ def read_chain_form(words: Sequence[str], script: str = TRAIN, frames: Callable[
     preparation = _preparation(given, notes)
     phone_lm = _phone_lm(given.take("chain.lm_opts"))
     given.refuse("chain_opts", "options of Kaldi's programs have no meaning here; leave it out.")
-    job = _job(given, frames(data), exp, preparation, notes)
+    job = _job(given, lambda: frames(data), exp, preparation, notes)
     ali_dir, lattices = _numerators(folders["lat_dir"], tree_dir, notes) if script == TRAIN else (None, False)
     if preparation.lm_scale and not lattices:
         raise UserError(f"--egs.opts: --lattice-lm-scale {preparation.lm_scale:g} is of lattices, and there are none in "
@@ -146,16 +146,15 @@ def _numerators(lat_dir: Path, tree_dir: Path, notes: list[str]) -> tuple[Path, 
     return tree_dir, False
 
 
-def _job(given: Words, frames: int, exp: Path, preparation: PreparationOptions, notes: list[str]) -> dict[str, str]:
+def _job(given: Words, frames: Callable[[], int], exp: Path, preparation: PreparationOptions, notes: list[str]) -> dict[str, str]:
     """The options of `pykaldist train`; what is not just as in Kaldi goes to `notes`."""
     iteration, shifts = given.number("trainer.frames_per_iter", "800000"), preparation.frame_subsampling_factor
     if not iteration:
         raise UserError("--trainer.frames-per-iter 0: expected at least one frame.")
-    most = (frames // iteration + 1) * shifts
     rule = MinibatchRule(given.take("trainer.num_chunk_per_minibatch", "128"), "--trainer.num-chunk-per-minibatch")
     epochs = max(1, round(real(given, "trainer.num_epochs", "10") * shifts))
     return {
-        **common_job(given, epochs, iteration, notes, most), "objective": "chain",
+        **common_job(given, epochs, iteration, notes, lambda: (frames() // iteration + 1) * shifts), "objective": "chain",
         "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
         "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0002"),
         "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00002"),

@@ -6,7 +6,7 @@ What the trainer has no meaning for raises UserError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,20 +57,22 @@ def take_common(given: Words, options: Mapping[str, str]) -> None:
         raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
 
 
-def common_job(given: Words, epochs: int, frames: int, notes: list[str], most: int = 0) -> dict[str, str]:
+def common_job(given: Words, epochs: int, frames: int, notes: list[str],
+               most: Callable[[], int] | None = None) -> dict[str, str]:
     """The options of `pykaldist train` that all scripts have; what is not just as in Kaldi goes to `notes`.
 
-    `frames`: those of a worker in one of Kaldi's iterations. `most`: jobs that the data is enough for, 0 for any number; where
-    --ngpu or --strategy says that this is not Kaldi's schedule, it does not hold.
+    `frames`: those of a worker in one of Kaldi's iterations. `most` counts the jobs that the data is enough for; where --ngpu
+    or --strategy says that this is not Kaldi's schedule, there is no such bound.
     """
     workers = int(given.rest.get("ngpu") or given.number("trainer.optimization.num_jobs_final", "8"))
     first = given.number("trainer.optimization.num_jobs_initial", "1")
     given.take("trainer.optimization.num_jobs_final")
-    if 0 < most < workers and not given.rest.keys() & {"ngpu", "strategy"}:
-        notes.append(f"--trainer.optimization.num-jobs-final {workers}: {most} workers train, as the data, in all its frame shifts, makes "
-                     f"{most} archives of up to {frames} frames (--trainer.frames-per-iter); --ngpu {workers} trains with as many all the "
+    bound = most() if most is not None and not given.rest.keys() & {"ngpu", "strategy"} else workers
+    if bound < workers:
+        notes.append(f"--trainer.optimization.num-jobs-final {workers}: {bound} workers train, as the data, in all its frame shifts, makes "
+                     f"{bound} archives of up to {frames} frames (--trainer.frames-per-iter); --ngpu {workers} trains with as many all the "
                      "same")
-        workers, first = most, min(first, most)
+        workers, first = bound, min(first, bound)
     strategy = given.rest.get("strategy", "ma" if workers > 1 else "local")
     gpu = given.take("use_gpu", "yes")
     if gpu not in GPU:

@@ -35,15 +35,14 @@ class Projection:
     def of(self, feats: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """The projected frames (N, D) float32 of a block; utterance u has the rows `offsets[u]:offsets[u + 1]`."""
         result = np.empty((len(feats), len(self.matrix)), np.float32)
+        self.into(result, feats, offsets)
+        return result if self.turn is None else result @ self.turn.T.astype(np.float32)
+
+    def into(self, result: np.ndarray, feats: np.ndarray, offsets: np.ndarray) -> None:
+        """Write the frames of a block, before they are turned, to `result` (N, D) float32."""
         for first, end in pairwise(offsets.tolist()):
             spliced = splice(feats[first:end], self.splicing.left_context, self.splicing.right_context)
             result[first:end] = apply_transform(spliced, self.matrix, "LDA")
-        return result if self.turn is None else self.turned(result, self.turn)
-
-    @staticmethod
-    def turned(projected: np.ndarray, turn: np.ndarray) -> np.ndarray:
-        """Multiply frames (N, D) by `turn` (D, D): (N, D) float32."""
-        return projected @ turn.T.astype(np.float32)
 
 
 class PipedFeatures:

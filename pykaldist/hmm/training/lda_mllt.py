@@ -85,7 +85,7 @@ def _lda_stats(part: Corpus, engine: Engine, tids: np.ndarray, options: SpliceOp
 
 @block_task(outputs=1)
 def _splice_through(part: Corpus, engine: Engine, result: np.ndarray, options: SpliceOptions, matrix: np.ndarray) -> None:
-    result[:] = Projection(options, matrix).of(part.feats, part.offsets)
+    Projection(options, matrix).into(result, part.feats, part.offsets)
 
 
 @block_task()
@@ -98,7 +98,7 @@ def _mllt_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm, m
 
 @block_task(outputs=1)
 def _turn(part: Corpus, engine: Engine, result: np.ndarray, turn: np.ndarray) -> None:
-    result[:] = Projection.turned(part.feats, turn)
+    np.matmul(part.feats, turn.T.astype(np.float32), out=result)
 
 
 @dataclass
