@@ -6,6 +6,7 @@ folder, of which each is written by one process, whole or not at all:
     blocks/<block>           the block's utterances, words and offsets
     <rows>/<block>.npy       the block's rows of an array: features that are kept, alignments
     graphs.<n>/<block>       its training graphs
+    trans.<n>/trans.1        the fMLLR transforms of speakers, where features are adapted anew in each pass
     call.<n>                 a task: its name, its arrays, what is named for all blocks
     call.<n>.<job>           the blocks of a job, and what is named for each of them
     result.<n>.<job>         what the task gave, of each block, or sums (`PairwiseSum`)
@@ -23,7 +24,7 @@ import shutil
 import subprocess
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ import numpy as np
 from pykaldist import usage
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.feats.transforms import SpeakerTransforms
+from pykaldist.feats.transforms import SpeakerTransforms, write_speaker_transforms
 from pykaldist.hmm.alignments.corpus import (
     BLOCK,
     TASKS,
@@ -47,7 +48,7 @@ from pykaldist.hmm.alignments.corpus import (
     read_transcripts,
 )
 from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
-from pykaldist.hmm.alignments.piped import PipedFeatures, read_features
+from pykaldist.hmm.alignments.piped import PipedFeatures, made_features
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -191,21 +192,30 @@ class RowFiles:
 
 
 class JobFeatures(PipedFeatures):
-    """The features of a corpus whose blocks are jobs', which each job reads anew; `blocks` are the first and the end utterance of each."""
+    """The features of a corpus whose blocks are jobs', which each job reads anew."""
 
-    def __init__(self, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray,
-                 blocks: list[tuple[int, int]]) -> None:
-        super().__init__(data, pipeline, utts, offsets)
-        self.blocks = blocks
+    def __init__(self, data: DataDir, pipeline: FeaturePipeline, corpus: JobCorpus) -> None:
+        super().__init__(data, pipeline, corpus.utts, corpus.offsets)
+        self.blocks = corpus.blocks()
+        self._jobs = corpus.array_jobs
+
+    def adapted(self, transforms: Mapping[str, np.ndarray]) -> JobFeatures:
+        folder = _read_from(transforms)
+        if folder is not None:
+            return super().adapted(transforms)
+        folder = self._jobs.new("trans")
+        folder.mkdir()
+        write_speaker_transforms(folder / "trans.1", transforms.items())
+        other = super().adapted(SpeakerTransforms.read(folder))
+        weakref.finalize(other, shutil.rmtree, folder, ignore_errors=True)
+        return other
 
     @property
     def described(self) -> list[Any]:
         """What a job needs, to read them; it reads the transforms of speakers where this process has read them."""
-        fmllr, transform_dir = self.pipeline.fmllr, None
-        if isinstance(fmllr, SpeakerTransforms) and fmllr.transform_dir is not None:
-            transform_dir = str(fmllr.transform_dir)
-        return [str(self.data.path), replace(self.pipeline, fmllr=None) if transform_dir else self.pipeline, self.dim, transform_dir,
-                self.projection]
+        folder, adapted = _read_from(self.pipeline.fmllr), _read_from(self.transforms)
+        return [str(self.data.path), replace(self.pipeline, fmllr=None) if folder else self.pipeline, self.dim, folder and str(folder),
+                self.projection, adapted and str(adapted)]
 
     def block(self, number: int) -> np.ndarray:
         """The rows of a block."""
@@ -275,7 +285,7 @@ class JobCorpus(Corpus):
         utts, words, unknown = read_transcripts(data, lang, jobs.folder)
         offsets = offsets_of(data, utts)
         made = cls._divided(utts, offsets, words, unknown, jobs, block)
-        made.feats = JobFeatures(data, pipeline, utts, offsets, made.blocks())
+        made.feats = JobFeatures(data, pipeline, made)
         if keep:
             kept = made.new_rows(made.feats.shape[1], np.float32)
             made.run(_keep_features, Engine(), kept)
@@ -283,7 +293,8 @@ class JobCorpus(Corpus):
         return made
 
     @property
-    def _jobs(self) -> Jobs:
+    def array_jobs(self) -> Jobs:
+        """The jobs that work on the blocks."""
         if self.jobs is None:
             raise ValueError("a corpus of jobs has none")
         return self.jobs
@@ -292,10 +303,10 @@ class JobCorpus(Corpus):
         return self.offsets[[0, *(end for _, end in self.blocks())]]
 
     def new_rows(self, width: int | None, dtype: np.dtype | type) -> RowFiles:
-        return RowFiles(self._jobs.new("rows"), self._bounds(), width, np.dtype(dtype))
+        return RowFiles(self.array_jobs.new("rows"), self._bounds(), width, np.dtype(dtype))
 
     def graphs(self, lang: LangDir, tree: ContextDependency, model: TransitionModel) -> GraphFiles:
-        made = GraphFiles(self._jobs.new("graphs"), self.blocks())
+        made = GraphFiles(self.array_jobs.new("graphs"), self.blocks())
         files = {first: str(made.folder / str(number)) for number, (first, _) in enumerate(self.blocks())}
         self.run(_compile, Engine(), lang=str(lang.path), tree=tree, model=model, own=lambda part: {"file": files[part.first]})
         return made
@@ -328,7 +339,7 @@ class JobCorpus(Corpus):
     def _call(self, task: BlockTask, arrays: Sequence[Any], own: Own | None, bar: Progress | None, shared: dict[str, Any],
               summed: bool) -> Iterator[list[Any]]:
         mine = None if own is None else (own(part) for part in self._parts())  # made for one job after the other
-        yield from self._jobs.call(task, len(self.blocks()), [*([self.feats] if task.feats else []), *arrays], mine, shared, summed)
+        yield from self.array_jobs.call(task, len(self.blocks()), [*([self.feats] if task.feats else []), *arrays], mine, shared, summed)
         if bar is not None:
             bar.update((bar.total or len(self)) - bar.count)
 
@@ -348,7 +359,12 @@ def _data(path: str) -> DataDir:
     return DataDir(path)
 
 
-@functools.lru_cache(maxsize=1)
+def _read_from(transforms: Mapping[str, np.ndarray] | None) -> Path | None:
+    """The folder that transforms were read from, if they were."""
+    return transforms.transform_dir if isinstance(transforms, SpeakerTransforms) else None
+
+
+@functools.lru_cache(maxsize=2)
 def _transforms(path: str) -> SpeakerTransforms:
     return SpeakerTransforms.read(path)
 
@@ -392,11 +408,10 @@ def _read_array(described: list[Any], block: int, part: Corpus) -> Any:
     if len(described) == 1:
         return TrainingGraphs.read(folder / str(block))
     if isinstance(described[1], FeaturePipeline):
-        data, pipeline, dim, transform_dir, projection = described
+        data, pipeline, dim, transform_dir, projection, adapted = described
         if transform_dir:
             pipeline = replace(pipeline, fmllr=_transforms(transform_dir))
-        rows = read_features(_data(data), pipeline, part.utts, part.offsets, dim)
-        return rows if projection is None else projection.of(rows, part.offsets)
+        return made_features(_data(data), pipeline, part.utts, part.offsets, dim, projection, _transforms(adapted) if adapted else None)
     path, (width, dtype) = folder / f"{block}.npy", described[1:]
     return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(frames, width), dtype)
 

@@ -7,7 +7,7 @@ where the MFCCs take 19. A stage that goes over the data once or twice is as fas
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +19,7 @@ from pykaldist.errors import FEATURES, UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.splice import SpliceOptions, splice
 from pykaldist.feats.transforms import apply_transform
+from pykaldist.hmm.adaptation.fmllr import speaker_rows, transformed
 from pykaldist.io.datadir import DataDir
 
 P = TypeVar("P", bound="PipedFeatures")
@@ -48,10 +49,12 @@ class Projection:
 class PipedFeatures:
     """The features of a data directory, float32, which are read through a pipeline each time that they are asked for.
 
-    Utterance u has the rows `offsets[u]:offsets[u + 1]`. What is asked for are whole utterances, projected where there is a projection.
+    Utterance u has the rows `offsets[u]:offsets[u + 1]`. What is asked for are whole utterances, projected where there is a projection, and
+    adapted where there are speakers' transforms.
     """
 
     projection: Projection | None = None
+    transforms: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray) -> None:
         self.data, self.pipeline, self.utts, self.offsets = data, pipeline, utts, offsets
@@ -72,12 +75,18 @@ class PipedFeatures:
         other.projection, other.shape = projection, (len(self), len(projection.matrix))
         return other
 
+    def adapted(self: P, transforms: Mapping[str, np.ndarray]) -> P:
+        """The same features, each frame through the fMLLR transform of its speaker."""
+        other = copy.copy(self)
+        other.transforms = transforms
+        return other
+
     def part(self, first: int, end: int) -> np.ndarray:
         """The rows of the utterances `first` to `end` - 1. Raises UserError as `read_features`."""
         offsets = self.offsets[first:end + 1] - self.offsets[first]
-        rows = read_features(self.data, self.pipeline, self.utts[first:end], offsets, self.dim, again=first < self._heard)
+        utts, heard = self.utts[first:end], first < self._heard
         self._heard = max(self._heard, end)
-        return rows if self.projection is None else self.projection.of(rows, offsets)
+        return made_features(self.data, self.pipeline, utts, offsets, self.dim, self.projection, self.transforms, heard)
 
     def parts(self, blocks: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
         """Iterate over the rows of blocks of utterances (first, end); the next block is read while one is worked on."""
@@ -90,6 +99,15 @@ class PipedFeatures:
 
     def release(self) -> None:
         """Nothing to do: nothing is kept."""
+
+
+def made_features(data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray, dim: int,
+                  projection: Projection | None, transforms: Mapping[str, np.ndarray] | None, again: bool = False) -> np.ndarray:
+    """What `read_features` reads, projected and adapted where there is something to do so by."""
+    rows = read_features(data, pipeline, utts, offsets, dim, again)
+    if projection is not None:
+        rows = projection.of(rows, offsets)
+    return rows if transforms is None else transformed(rows, speaker_rows(utts, offsets, data.utt2spk), transforms)
 
 
 def read_features(data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str], offsets: np.ndarray, dim: int,

@@ -66,7 +66,7 @@ class ArrayOptions:
         offsets = offsets_of(data, utts)
         made = self.lengths(utts, offsets, nj, exp)
         if isinstance(made, JobCorpus):
-            made.feats = JobFeatures(data, pipeline, utts, offsets, made.blocks())
+            made.feats = JobFeatures(data, pipeline, made)
         else:
             feats = PipedFeatures(data, pipeline, utts, offsets)
             made.feats = feats if len(made.blocks()) > 1 else feats.part(0, len(utts))

@@ -31,6 +31,7 @@ from pykaldist.hmm.adaptation.fmllr import (
 )
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import Corpus, block_task
+from pykaldist.hmm.alignments.piped import PipedFeatures
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.training.accumulate import accumulate
@@ -133,8 +134,14 @@ def _speaker_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm
     return SpeakerSums.of_frames(part.feats, expected, weights, rows, begun, ended, options, engine)
 
 
-def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Mapping[str, np.ndarray], engine: Engine | None = None) -> np.ndarray:
-    """The features of `corpus`, each frame through the transform of its speaker: (N, D) float32."""
+def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Mapping[str, np.ndarray], engine: Engine | None = None) -> Any:
+    """The features of `corpus`, each frame through the transform of its speaker: (N, D) float32.
+
+    Features that are read anew in each pass are adapted anew in each.
+    """
+    if isinstance(corpus.feats, PipedFeatures):
+        return corpus.feats.adapted(transforms)
+
     def speakers(part: Corpus) -> dict[str, Any]:
         mine = {utt: utt2spk[utt] for utt in part.utts}
         return {"utt2spk": mine, "transforms": {speaker: transforms[speaker] for speaker in dict.fromkeys(mine.values())}}

@@ -11,6 +11,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.piped import PipedFeatures
+from pykaldist.hmm.training.sat import adapted
 from pykaldist.io.datadir import DataDir, write_table
 from pykaldist.io.lang import LangDir
 
@@ -30,6 +31,20 @@ def test_blocks_have_the_rows_of_an_array(tmp_path: Path, toy_data: DataDir, toy
         assert other.utts == one.utts and len(numbers) == len(one.feats)
     some = slice(int(kept.offsets[2]), int(kept.offsets[5]))
     np.testing.assert_array_equal(anew.feats[some], kept.feats[some])
+
+
+@pytest.mark.parametrize("block", [900, 2500])
+def test_adapted_blocks_have_the_bits_of_kept_ones(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, block: int) -> None:
+    rng = np.random.default_rng(0)
+    kept, anew = (Corpus.load(toy_data, toy_lang, FeaturePipeline(), tmp_path, block, keep) for keep in (True, False))
+    dim = kept.feats.shape[1]
+    transforms = {speaker: rng.normal(size=(dim, dim + 1)) for speaker in toy_data.spk2utt}
+    rows, piped = (adapted(corpus, toy_data.utt2spk, transforms) for corpus in (kept, anew))
+    assert isinstance(piped, PipedFeatures) and not np.array_equal(rows, kept.feats)
+    for first, end in kept.blocks():
+        frames = slice(int(kept.offsets[first]), int(kept.offsets[end]))
+        np.testing.assert_array_equal(piped[frames], rows[frames])
+        np.testing.assert_array_equal(anew.feats[frames], kept.feats[frames])
 
 
 def test_speech_is_counted_once(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,18 @@ def test_features_that_are_not_kept_give_the_same(tmp_path: Path, toy_data: Data
     assert any(name.startswith("align_block.") for name in logs) and not any(name.startswith("keep_features.") for name in logs)
 
 
+@pytest.mark.slow
+def test_jobs_adapt_features_in_each_pass(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
+    """They write no adapted features, and make the systems of features that are kept."""
+    for name, jobs in (("kept", JobsOptions("", BLOCK, "true")), ("anew", JobsOptions(jobs_cmd, BLOCK, "false"))):
+        (tmp_path / name).mkdir()
+        systems(tmp_path / name, toy_data, toy_lang, jobs, 2, "mono ali sat sat_ali")
+    for stage in ("sat", "sat_ali"):
+        same(tmp_path / "kept" / stage, tmp_path / "anew" / stage)
+        logs = [path.name for path in (tmp_path / "anew" / stage / "log").iterdir()]
+        assert any(name.startswith("speaker_sums.") for name in logs) and not any(name.startswith("adapt.") for name in logs)
+
+
 def test_a_job_that_fails_ends_the_stage(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
     """The sentence names the logs, which have the cause; nothing of the stage is left but these."""
     lengths = {utt: len(toy_data.feats[utt]) + (utt == "utt07") for utt in toy_data.utterances()}
