@@ -156,6 +156,15 @@ def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, fo
     return _mapped(stream, shape, np.dtype(dtype))
 
 
+def block_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+    """An array of zeros whose memory the system has back as soon as nobody uses it.
+
+    What malloc had of large arrays of ever other sizes, block after block, it keeps: memory would grow with the number of blocks.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape) if size else np.zeros(shape, dtype)
+
+
 def prefetch(array: np.ndarray) -> None:
     """Have the pages of a part of a scratch array read, while something else goes on."""
     _advise(array, mmap.MADV_WILLNEED)

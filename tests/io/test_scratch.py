@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import tracemalloc
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.io.scratch import RowWriter, StoredValues, in_parts, prefetch, release, scratch_array, slices
+from pykaldist.io.scratch import RowWriter, StoredValues, block_array, in_parts, prefetch, release, scratch_array, slices
 
 
 @given(st.lists(st.integers(0, 7), max_size=12), st.integers(0, 20), st.booleans())
@@ -121,3 +122,19 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(UserError, match=rf"{tmp_path}: no room for 4.0 MB .*No space left on device"):
         scratch_array((1_000_000,), np.float32, 10, tmp_path)
+
+
+def test_memory_of_a_block_goes_back() -> None:
+    """That of an array of ever another size, too, which malloc would keep."""
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    before = resident()
+    for rows in (1 << 20, (1 << 20) + 999):
+        block = block_array((rows, 16), np.float32)
+        assert not block.any()
+        block[:] = 1.0
+        assert resident() - before > block.nbytes * 0.9
+        del block
+        assert resident() - before < 1 << 23
+    assert block_array((0, 3), np.int32).shape == (0, 3)

@@ -23,6 +23,7 @@ from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.scratch import block_array
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
@@ -227,7 +228,7 @@ def expected_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, weight
 
 def transformed(feats: np.ndarray, rows: Mapping[str, np.ndarray], transforms: Mapping[str, np.ndarray]) -> np.ndarray:
     """The frames of all speakers, each through the speaker's transform: (N, D) float32."""
-    result = np.empty_like(feats)
+    result = block_array(feats.shape, feats.dtype)
     for speaker, mine in rows.items():
         result[mine] = apply_transform(feats[mine], transforms[speaker], f"fMLLR transform of {speaker}")
     return result

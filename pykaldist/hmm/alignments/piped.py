@@ -21,6 +21,7 @@ from pykaldist.feats.splice import SpliceOptions, splice
 from pykaldist.feats.transforms import apply_transform
 from pykaldist.hmm.adaptation.fmllr import speaker_rows, transformed
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.scratch import block_array
 
 P = TypeVar("P", bound="PipedFeatures")
 
@@ -35,9 +36,11 @@ class Projection:
 
     def of(self, feats: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """The projected frames (N, D) float32 of a block; utterance u has the rows `offsets[u]:offsets[u + 1]`."""
-        result = np.empty((len(feats), len(self.matrix)), np.float32)
+        result = block_array((len(feats), len(self.matrix)), np.float32)
         self.into(result, feats, offsets)
-        return result if self.turn is None else result @ self.turn.T.astype(np.float32)
+        if self.turn is None:
+            return result
+        return np.matmul(result, self.turn.T.astype(np.float32), out=block_array((len(feats), len(self.turn)), np.float32))
 
     def into(self, result: np.ndarray, feats: np.ndarray, offsets: np.ndarray) -> None:
         """Write the frames of a block, before they are turned, to `result` (N, D) float32."""
@@ -116,7 +119,7 @@ def read_features(data: DataDir, pipeline: FeaturePipeline, utts: Sequence[str],
 
     Raises UserError where an utterance has not the frames that `offsets` say, or another dimension.
     """
-    rows = np.empty((int(offsets[-1]), dim), np.float32)
+    rows = block_array((int(offsets[-1]), dim), np.float32)
     for number, utt in enumerate(utts):
         found, expected = pipeline.apply(data, utt, again), (int(offsets[number + 1] - offsets[number]), dim)
         if found.shape != expected:
