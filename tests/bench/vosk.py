@@ -14,10 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from vosk_words import GRAPH_SCALE, compare, of_vosk
+from vosk_words import Words, both_ways, compare, of_vosk
 
 from pykaldist.decode.decoder import DecoderOptions
-from pykaldist.decode.paths import best_path
 from pykaldist.decode.silence_weights import SilenceWeighting
 from pykaldist.decode.streaming import Recogniser, Recognition
 from pykaldist.decode.vosk import VoskOptions, export_vosk
@@ -56,7 +55,7 @@ def main() -> None:
     silence = {int(phone) for phone in (args.graph / "phones/silence.csl").read_text().strip().split(":")}
     recogniser = Recogniser(args.model, args.graph, features, decoding, None, ivectors=ivectors,
                             weighting=SilenceWeighting(silence, SILENCE_WEIGHT), frames_per_chunk=FRAMES_PER_CHUNK)
-    ours = {}
+    best, least = Words(), Words()
     for utt, one in progress(samples.items(), "recognising", unit="utt"):
         recognition = Recognition(recogniser)
         for begin in range(0, len(one), CHUNK):
@@ -64,8 +63,8 @@ def main() -> None:
                 recognition.accept(one[first:min(end, len(one))])
         lattice = recognition.finish()[-1].lattice
         assert lattice is not None
-        ours[utt] = [recogniser.words.symbol(word) for word in best_path(lattice, 1.0, GRAPH_SCALE).words]
-    compare(data, samples, theirs, {"best path": ours}, args.lexicon)
+        best[utt], least[utt] = both_ways(lattice, recogniser.words, decoding.lattice_beam)
+    compare(data, samples, theirs, {"best path": best, "least expected errors": least}, args.lexicon)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import torch
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
+from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.mbr import mbr_decode
 from pykaldist.decode.paths import best_path
 from pykaldist.feats.extract import Extractor, MfccOptions
@@ -62,10 +63,15 @@ def of_ours(model: Path, samples: dict[str, np.ndarray], options: DecoderOptions
         lattice = decoder.decode(forward(extractor.extract([(utt, one)])[0]))
         if lattice is None:
             raise SystemExit(f"{utt}: nothing was found")
-        first = best_path(lattice, 1.0, GRAPH_SCALE).words
-        found = mbr_decode(determinize(lattice, 1.0, options.lattice_beam), 1.0, GRAPH_SCALE, words=first).words  # of ties what `first` has
-        best[utt], least[utt] = ([words.symbol(word) for word in way] for way in (first, found))
+        best[utt], least[utt] = both_ways(lattice, words, options.lattice_beam)
     return best, least
+
+
+def both_ways(lattice: Lattice, words: SymbolTable, beam: float) -> tuple[list[str], list[str]]:
+    """The words of a lattice's best path, and those of least expected errors."""
+    first = best_path(lattice, 1.0, GRAPH_SCALE).words
+    found = mbr_decode(determinize(lattice, 1.0, beam), 1.0, GRAPH_SCALE, words=first).words  # of ties what `first` has
+    return [words.symbol(word) for word in first], [words.symbol(word) for word in found]
 
 
 def spellings(lexicon: Path) -> dict[str, str]:
