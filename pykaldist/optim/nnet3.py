@@ -14,6 +14,9 @@ A convolution is an affine map of patches, so many that Kaldi preconditions its 
 Fisher model, then its columns by another. Both forget by `num-minibatches-history` minibatches; here they are updated together with the
 others, in every fourth minibatch, by as much as Kaldi's updates of four.
 
+With --proportional-shrink P all parameters shrink in proportion to the rate: by (1 - P r)^(T / F) with the T frames of a minibatch, that is
+to 1 - P r of what they were in F frames, --shrink-frames. Kaldi does so once in each iteration, of F frames of each job.
+
 Statistics of batch normalisation are s <- c (s + those of the minibatch), c = --batchnorm-stats-scale. Those of rectified linear units
 decay likewise, slower; Kaldi begins them anew in each of its iterations.
 
@@ -44,6 +47,7 @@ from pykaldist.options import option
 CONSTRAIN_EVERY = 4  # minibatches, on average
 RECTIFIED_SCALE = 0.98  # of the statistics of rectified linear units, a minibatch
 TINY = 1e-30
+MOST_SHRINK = 0.5  # of all parameters, in an iteration
 
 
 @dataclass
@@ -53,15 +57,27 @@ class Nnet3Options:
     momentum: float = option(0.0, "momentum u; a step's total effect does not depend on it")
     max_param_change: float = option(2.0, "largest change of all parameters in a minibatch; 0: no limit")
     l2_regularize_factor: float = option(1.0, "factor of the components' l2-regularize; Kaldi gives 1 / jobs where it averages models")
+    proportional_shrink: float = option(0.0, "P: parameters shrink to 1 - P times the learning rate in --shrink-frames frames; 0: not")
+    shrink_frames: int = option(800_000, "frames of a worker in which they shrink so, those of an iteration of Kaldi's")
     batchnorm_stats_scale: float = option(0.8, "factor of the statistics of batch normalisation, after each minibatch")
     average_fisher: bool = option(False, "average the workers' Fisher matrices at each epoch's end; else each keeps its own")
 
     def __post_init__(self) -> None:
-        for name, top in (("momentum", 1.0), ("max_param_change", float("inf")), ("l2_regularize_factor", float("inf"))):
+        for name, top in (("momentum", 1.0), ("max_param_change", float("inf")), ("l2_regularize_factor", float("inf")),
+                          ("proportional_shrink", float("inf"))):
             if not 0.0 <= getattr(self, name) < top:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is outside [0, {top:g}).")
         if not 0.0 <= self.batchnorm_stats_scale <= 1.0:
             raise UserError(f"--batchnorm-stats-scale {self.batchnorm_stats_scale:g} is outside [0, 1].")
+        if self.shrink_frames < 1:
+            raise UserError(f"--shrink-frames {self.shrink_frames}: expected at least one frame.")
+
+    def check_shrink(self, rate: float) -> None:
+        """Raise UserError, as Kaldi does, where parameters would shrink to half or less at a learning rate."""
+        if self.proportional_shrink * rate >= MOST_SHRINK:
+            raise UserError(f"--proportional-shrink {self.proportional_shrink:g} is too large for a learning rate of {rate:g}, that of all "
+                            f"workers: parameters would shrink to {1.0 - self.proportional_shrink * rate:g} in an iteration; give "
+                            f"{MOST_SHRINK / rate:.3g} or less.")
 
 
 class GradientState(MapState):
@@ -119,6 +135,10 @@ class Nnet3(NaturalGradient):
     def additive(self) -> bool:
         return False
 
+    def set_rate(self, learn_rate: float) -> None:
+        self.options.check_shrink(learn_rate)
+        super().set_rate(learn_rate)
+
     def _kind(self) -> int:
         return int(bool(self._sides) and self._sides[0].collecting)
 
@@ -164,6 +184,10 @@ class Nnet3(NaturalGradient):
         factors = torch.where(finite, factors * rate, 0.0)
         for part, step in zip(parts, factors.unbind(), strict=True):
             self.model.params[part].addcmul_(gradient[part], step, value=-1.0)
+        if self.options.proportional_shrink:
+            shrunk = (1.0 - self.options.proportional_shrink * self.rate) ** (frames / self.options.shrink_frames)
+            for part in parts:
+                self.model.params[part].mul_(shrunk)
         self._constrain_orthonormal()
         self.steps += 1
 

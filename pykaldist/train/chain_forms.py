@@ -22,7 +22,7 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.durations import utt2num_frames
 from pykaldist.train.chain_preparation import PreparationOptions
 from pykaldist.train.kaldi_forms import Words, embedded, split
-from pykaldist.train.nnet3_forms import common_job, real, take_common
+from pykaldist.train.nnet3_forms import check_shrink, common_job, real, take_common
 
 FOLDERS = ("feat_dir", "tree_dir", "lat_dir", "dir")
 NEEDLESS_OF_EGS = (  # about examples on disk, how many of them diagnostics see, and how they are made
@@ -153,7 +153,7 @@ def _job(given: Words, frames: Callable[[], int], exp: Path, preparation: Prepar
         raise UserError("--trainer.frames-per-iter 0: expected at least one frame.")
     rule = MinibatchRule(given.take("trainer.num_chunk_per_minibatch", "128"), "--trainer.num-chunk-per-minibatch")
     epochs = max(1, round(real(given, "trainer.num_epochs", "10") * shifts))
-    return {
+    job = {
         **common_job(given, epochs, iteration, notes, lambda: (frames() // iteration + 1) * shifts), "objective": "chain",
         "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
         "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0002"),
@@ -162,3 +162,5 @@ def _job(given: Words, frames: Callable[[], int], exp: Path, preparation: Prepar
         "leaky-hmm-coefficient": given.take("chain.leaky_hmm_coefficient", "0.00001"),
         "l2-regularize": given.take("chain.l2_regularize", "0.0"), "xent-regularize": given.take("chain.xent_regularize", "0.0"),
         "apply-deriv-weights": given.take("chain.apply_deriv_weights", "true"), "randomizer-seed": str(preparation.srand)}
+    check_shrink(job)
+    return job

@@ -13,6 +13,7 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.nnet.nnet3_learner import parse_dropout_schedule
+from pykaldist.optim.nnet3 import Nnet3Options
 from pykaldist.options import boolean
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
@@ -50,8 +51,6 @@ def take_common(given: Words, options: Mapping[str, str]) -> None:
     for name in NEEDLESS:
         given.take(name)
     given.refuse("egs.dir", "chunks are cut from the frame store, and there are no examples on disk; leave it out.")
-    given.refuse("trainer.optimization.proportional_shrink", "parameters are not shrunk here; give layers an l2-regularize.",
-                 ("", "0", "0.0"))
     given.refuse("trainer.optimization.backstitch_training_scale", "backstitch is not here; leave it at 0.", ("", "0", "0.0"))
     if not given.take("trainer.add_option", MEMORY).startswith(MEMORY):
         raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
@@ -90,11 +89,21 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str],
     if strategy in ("ma", "kaldi"):
         period = {} if "average_period" in given.rest else {"average-frames": str(frames)}
         job |= {**period, "l2-regularize-factor": repr(1.0 / workers)}
+    if shrink := real(given, "trainer.optimization.proportional_shrink", "0"):
+        job |= {"proportional-shrink": repr(shrink), "shrink-frames": str(frames)}
     if strategy in ("ma", "kaldi") and 0 < first < workers:
         job["initial-workers"] = str(first)
     elif first != workers > 1:
         notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {workers} workers train from the beginning")
     return job
+
+
+def check_shrink(job: Mapping[str, str]) -> None:
+    """Raise UserError where parameters would shrink too much at the first or the last learning rate of a run, before data is prepared."""
+    if "proportional-shrink" in job:
+        options, last = Nnet3Options(proportional_shrink=float(job["proportional-shrink"])), int(job["ngpu"])
+        options.check_shrink(int(job.get("initial-workers", last)) * float(job["learn-rate"]))
+        options.check_shrink(last * float(job["final-learn-rate"]))
 
 
 def _recurrent(given: Words, notes: list[str]) -> dict[str, str]:
@@ -158,6 +167,7 @@ def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
            "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0003"),
            "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00003"),
            "randomizer-seed": str(srand), **minibatches}
+    check_shrink(job)
     for name in EDGES:
         if (value := job.pop(name.replace("_", "-"), "-1")) != "-1" and script == CHUNKS:
             notes.append(f"--egs.{name.replace('_', '-')} {value}: the first and the last chunk of an utterance have frames around them as "

@@ -10,6 +10,7 @@ import torch
 from nnet3_learners import Given, minibatch_of
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.io.tables import read_archive
 from pykaldist.nnet.nnet3 import model as files
 from pykaldist.nnet.nnet3.components import Nnet3Component
@@ -83,6 +84,22 @@ def test_natural_gradient_updates_are_kaldis(kaldis: dict[str, Tensor], name: st
             torch.testing.assert_close(params[1], kaldis[f"{name}.p{i}.bias"].ravel(), atol=1e-4, rtol=1e-4)
     moved = np.abs(network.to_nnet3().components[name].linear - kaldis[f"{name}.p0.linear"].numpy()).max()
     assert moved > 0.05  # by no trifle
+
+
+@pytest.mark.parametrize("minibatches", [1, 4])
+def test_parameters_shrink_in_proportion_to_the_rate(kaldis: dict[str, Tensor], minibatches: int) -> None:
+    """As Kaldi's do in an iteration, whatever minibatches its frames are in."""
+    component = component_at(kaldis, "affine", 0)
+    nodes = [f"input-node name=input dim={component.linear.shape[1]}", "component-node name=only component=affine input=input",
+             "output-node name=output input=only"]
+    network = Nnet3Network(files.Nnet3({node.name: node for node in map(parse_node, nodes)}, {"affine": component}), subsampling=1)
+    optimizer = Nnet3(Given(network, [], []), Nnet3Options(proportional_shrink=10.0, shrink_frames=100 * minibatches))
+    before = network.params.clone()
+    for _ in range(minibatches):
+        optimizer.apply(torch.zeros_like(network.params), 0.03, 100)
+    torch.testing.assert_close(network.params, 0.7 * before)
+    with pytest.raises(UserError, match=r"give 8\.33 or less"):
+        optimizer.apply(torch.zeros_like(network.params), 0.06, 100)
 
 
 def test_batch_normalisation_is_kaldis(kaldis: dict[str, Tensor]) -> None:

@@ -55,6 +55,12 @@ def test_cmvn_of_what_was_heard_so_far():
     assert not form("--egs.opts '--online-cmvn false'").preparation.online_cmvn
 
 
+def test_parameters_shrink_in_each_of_kaldis_iterations():
+    found = form("--trainer.optimization.proportional-shrink 10 --trainer.frames-per-iter 1500000").job
+    assert float(found["proportional-shrink"]) == 10 and found["shrink-frames"] == "1500000"
+    assert "proportional-shrink" not in form("--trainer.optimization.proportional-shrink=0.0").job
+
+
 def test_options_of_the_trainer_go_before_kaldis():
     found = form(AN4, "--ngpu", "16", "--strategy", "bmuf", "--block-momentum", "0.9")
     assert found.job["ngpu"] == "16" and found.job["strategy"] == "bmuf" and found.job["block-momentum"] == "0.9"
@@ -127,7 +133,8 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     ("--egs.opts '--normalize-egs false'", "leave it at true"), ("--egs.opts '--lattice-lm-scale 0.5'", "there are none in exp/lats"),
     ("--egs.opts '--lattice-prune-beam 4'", "lattice-prune"), ("--trainer.dropout-schedule 'lstm.*=0,0.3,0'", "dropout-schedule lstm"),
     ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn maybe'", "maybe"),
-    ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink 10", "l2-regularize"),
+    ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink much", "expected a number"),
+    ("--trainer.optimization.proportional-shrink 5000", "too large for a learning rate of 0.0002"),
     ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
     ("--chain.lm-opts=--num-states=3", "num-states"), ("--trainer.num-epochs many", "expected a number"),
     ("--trainer.add-option=--foo", "no meaning"), ("--chain-opts=--x", "chain-opts"), ("data/train", "options alone"),
@@ -143,7 +150,7 @@ def test_what_has_no_meaning_is_refused_by_name(text, sentence):
 SCRIPTS = {"chain/train.py": TRAIN, "chain/e2e/train_e2e.py": FLAT_START, "train_dnn.py": FRAMES, "train_rnn.py": CHUNKS}
 PLACES = {"dir": "exp/tdnn", "feat_dir": "data/train", "lat_dir": "exp/lats", "tree_dir": "exp/tree", "ali_dir": "exp/ali",
           "lang": "data/lang"}
-NOT_HERE = "parameters are not shrunk here|backstitch is not here|--chain-opts|chunk widths '-1'"  # of images, all of each at once
+NOT_HERE = "backstitch is not here|--chain-opts|chunk widths '-1'"  # of images, all of each at once
 
 
 @pytest.mark.slow
