@@ -305,6 +305,12 @@ class Scale:
                                work / "tri2"),
             "align_lda": (["steps/align_si.sh", *gmm_jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
             "train_sat": (["steps/train_sat.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "tri3"], work / "tri3"),
+            "train_quick": (["steps/train_quick.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "quick"],
+                            work / "quick"),
+            "train_ubm": (["steps/train_ubm.sh", *gmm_jobs, 400, work / "data", lang, work / "tri2_ali", work / "ubm_full"],
+                          work / "ubm_full"),
+            "train_sgmm2": (["steps/train_sgmm2.sh", *gmm_jobs, *SGMM, self.args.num_leaves, self.args.num_leaves, work / "data", lang,
+                             work / "tri2_ali", work / "ubm_full/final.ubm", work / "sgmm2"], work / "sgmm2"),
             "align_fmllr": (["steps/align_fmllr.sh", *gmm_jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
             "make_fmllr_feats": (["steps/nnet/make_fmllr_feats.sh", *jobs, "--transform-dir", work / "tri3_ali", work / "data-fmllr",
                                   work / "data", exp / "tri3", work / "log", work / "fmllr"], work / "fmllr"),
@@ -315,6 +321,8 @@ class Scale:
                               work / "denlats"], work / "denlats"),
             "train_mmi": (["steps/train_mmi.sh", "--num-iters", 2, *jobs, work / "data", lang, work / "tri1_ali", work / "denlats",
                            work / "mmi"], work / "mmi"),
+            "train_mpe": (["steps/train_mpe.sh", "--num-iters", 2, *jobs, work / "data", lang, work / "tri1_ali", work / "denlats",
+                           work / "mpe"], work / "mpe"),
             "train_mmi_fmmi": (["steps/train_mmi_fmmi.sh", "--schedule", "fmmi mmi", *jobs, work / "data", lang, work / "tri1_ali",
                                 work / "dubm", work / "denlats", work / "fmmi"], work / "fmmi"),
             "pack": (["steps/nnet/pack.sh", "--store-dtype", "float16", work / "data", work / "copied_ali", work / "store"],
@@ -487,21 +495,26 @@ class Scale:
 
 NEEDS = {"train_deltas": ("align_mono",), "train_lda_mllt": ("align_si",), "train_sat": ("align_lda",),
          "make_fmllr_feats": ("align_fmllr",), "gmm_diag_ubm": ("align_si",), "get_fmllr_basis": ("align_si",),
-         "train_mmi": ("align_si", "make_denlats"), "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm"),
+         "train_quick": ("align_lda",), "train_ubm": ("align_lda",), "train_sgmm2": ("align_lda", "train_ubm"),
+         "train_mmi": ("align_si", "make_denlats"), "train_mpe": ("align_si", "make_denlats"),
+         "train_mmi_fmmi": ("align_si", "make_denlats", "gmm_diag_ubm"),
          "pretrain_dbn": ("pack",), "train": ("pack",)}
 ALIGNMENTS = {"align_mono": "mono_ali", "align_si": "tri1_ali", "align_lda": "tri2_ali"}  # by the names of their folders
-DISCRIMINATIVE = {"gmm_diag_ubm", "make_denlats", "train_mmi", "train_mmi_fmmi"}
+DISCRIMINATIVE = {"gmm_diag_ubm", "make_denlats", "train_mmi", "train_mmi_fmmi", "train_mpe"}
+SUBSPACE = {"train_ubm", "train_sgmm2"}
 IVECTORS = {"train_diag_ubm", "train_ivector_extractor", "extract_ivectors"}
 HIRES = {"prepare_chain", *IVECTORS}
 CHAIN = {"build_chain_tree", *HIRES}
+ASKED_FOR = CHAIN | DISCRIMINATIVE | SUBSPACE  # stages that are measured when they are named
 CHAIN_OPTIONS = ("--chain.lm-opts=--num-extra-lm-states=2000", "--feat.cmvn-opts", "--norm-means=true --norm-vars=false",
                  "--chain.xent-regularize", "0.1", "--egs.chunk-width", "150,110,90,60", "--egs.opts", "--frames-overlap-per-eg 0")
+SGMM = ("--num-iters", 3, "--num-iters-alimdl", 1, "--realign-iters", "2", "--spkvec-iters", "2")
 NETWORK = ("--device", "cpu", "--hid-layers", 2, "--hid-dim", 256, "--randomizer-size", 1_000_000)
 TRAINING = ("--optimizer", "ngsgd", "--schedule", "exponential", "--learn-rate", 0.008, "--final-learn-rate", 0.0008)
 LANGUAGE, TABLES = {"train_lm", "format_lm", "const_arpa", "mkgraph"}, {"validate", "fix"}
 STAGES = ("make_mfcc", "cmvn", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat",
-          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "pretrain_dbn", "train", "get_fmllr_basis",
-          *sorted(DISCRIMINATIVE), *sorted(CHAIN), "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
+          "align_fmllr", "make_fmllr_feats", "import_ali", "pack", "pretrain_dbn", "train", "get_fmllr_basis", "train_quick",
+          *sorted(DISCRIMINATIVE), *sorted(SUBSPACE), *sorted(CHAIN), "train_lm", "format_lm", "const_arpa", "mkgraph", "validate", "fix")
 
 
 def main() -> None:
@@ -512,9 +525,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=5000, help="words of the lexicon for mkgraph and language models (default: 5000)")
     parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
     parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[name for name in STAGES if name not in CHAIN | DISCRIMINATIVE],
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[name for name in STAGES if name not in ASKED_FOR],
                         help=f"stages to measure (default: all but {', '.join(sorted(DISCRIMINATIVE))}, which decode the training data, "
-                             f"and {', '.join(sorted(CHAIN))}, which need the recipe's local/chain/run_tdnn.sh, and for i-vectors "
+                             f"{', '.join(sorted(SUBSPACE))}, which take long, and {', '.join(sorted(CHAIN))}, "
+                             "which need the recipe's local/chain/run_tdnn.sh, and for i-vectors "
                              "local/nnet3/run_ivector_common.sh)")
     parser.add_argument("--end-to-end", action="store_true", help="each stage on what the one before has made, from audio to word errors")
     parser.add_argument("--num-epochs", type=int, default=1, help="epochs of the network's training, end to end (default: 1)")
