@@ -157,12 +157,19 @@ def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, fo
 
 
 def block_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
-    """An array of zeros whose memory the system has back as soon as nobody uses it.
+    """An array of zeros whose memory goes back to the system as soon as nobody uses it.
 
-    What malloc had of large arrays of ever other sizes, block after block, it keeps: memory would grow with the number of blocks.
+    malloc keeps some of the memory of large arrays whose sizes differ, so that memory would grow with the number of blocks. The mapping is
+    shared: `release` loses nothing of it. Raises MemoryError where there is none.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape) if size else np.zeros(shape, dtype)
+    if not size:
+        return np.zeros(shape, dtype)
+    try:
+        mapping = mmap.mmap(-1, size)
+    except OSError as error:
+        raise MemoryError(f"{size / 1e6:.1f} MB") from error
+    return np.frombuffer(mapping, dtype).reshape(shape)
 
 
 def prefetch(array: np.ndarray) -> None:

@@ -14,8 +14,9 @@ A convolution is an affine map of patches, so many that Kaldi preconditions its 
 Fisher model, then its columns by another. Both forget by `num-minibatches-history` minibatches; here they are updated together with the
 others, in every fourth minibatch, by as much as Kaldi's updates of four.
 
-With --proportional-shrink P all parameters shrink in proportion to the rate: by (1 - P r)^(T / F) with the T frames of a minibatch, that is
-to 1 - P r of what they were in F frames, --shrink-frames. Kaldi does so once in each iteration, of F frames of each job.
+With --proportional-shrink P all parameters shrink in proportion to the rate: in F frames, --shrink-frames, they are multiplied by 1 - P r,
+so in a minibatch of T frames by (1 - P r)^(T / F). Kaldi does so once in each iteration, of F frames of each job. Factors are collected
+until they come to a ten-thousandth, which single precision can multiply by.
 
 Statistics of batch normalisation are s <- c (s + those of the minibatch), c = --batchnorm-stats-scale. Those of rectified linear units
 decay likewise, slower; Kaldi begins them anew in each of its iterations.
@@ -27,6 +28,7 @@ Where workers send gradients, g is what they send, so that l2 counts all sequenc
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -47,7 +49,7 @@ from pykaldist.options import option
 CONSTRAIN_EVERY = 4  # minibatches, on average
 RECTIFIED_SCALE = 0.98  # of the statistics of rectified linear units, a minibatch
 TINY = 1e-30
-MOST_SHRINK = 0.5  # of all parameters, in an iteration
+MOST_SHRINK, LEAST_SHRINK = 0.5, 1e-4  # of all parameters: in an iteration, and at once
 
 
 @dataclass
@@ -57,8 +59,8 @@ class Nnet3Options:
     momentum: float = option(0.0, "momentum u; a step's total effect does not depend on it")
     max_param_change: float = option(2.0, "largest change of all parameters in a minibatch; 0: no limit")
     l2_regularize_factor: float = option(1.0, "factor of the components' l2-regularize; Kaldi gives 1 / jobs where it averages models")
-    proportional_shrink: float = option(0.0, "P: parameters shrink to 1 - P times the learning rate in --shrink-frames frames; 0: not")
-    shrink_frames: int = option(800_000, "frames of a worker in which they shrink so, those of an iteration of Kaldi's")
+    proportional_shrink: float = option(0.0, "P: in --shrink-frames frames parameters are multiplied by 1 - P r, r the rate")
+    shrink_frames: int = option(800_000, "frames of a worker in which they do, those of an iteration of Kaldi's")
     batchnorm_stats_scale: float = option(0.8, "factor of the statistics of batch normalisation, after each minibatch")
     average_fisher: bool = option(False, "average the workers' Fisher matrices at each epoch's end; else each keeps its own")
 
@@ -75,9 +77,10 @@ class Nnet3Options:
     def check_shrink(self, rate: float) -> None:
         """Raise UserError, as Kaldi does, where parameters would shrink to half or less at a learning rate."""
         if self.proportional_shrink * rate >= MOST_SHRINK:
-            raise UserError(f"--proportional-shrink {self.proportional_shrink:g} is too large for a learning rate of {rate:g}, that of all "
-                            f"workers: parameters would shrink to {1.0 - self.proportional_shrink * rate:g} in an iteration; give "
-                            f"{MOST_SHRINK / rate:.3g} or less.")
+            most = math.floor(100.0 * MOST_SHRINK / rate) / 100.0
+            raise UserError(f"--proportional-shrink {self.proportional_shrink:g} is too large at a learning rate of {rate:g}: parameters "
+                            f"would be multiplied by {1.0 - self.proportional_shrink * rate:g} in an iteration; give less than "
+                            f"{most:.12g}.")
 
 
 class GradientState(MapState):
@@ -122,7 +125,7 @@ class Nnet3(NaturalGradient):
         super().__init__(learner, options, {
             m: GradientState(m, model.params) if m.of_gradient else
             MapState(m, m.ranks, m.alphas, m.update_period, m.num_samples_history, model.params) for m in maps if m.ranks})
-        self.steps = 0
+        self.steps, self._log_shrunk = 0, 0.0
         params = model.params
         self._own = {m: params[part][:m.output_dim * m.input_dim].view(m.output_dim, m.input_dim)
                      for m, part in zip(maps, model.map_slices(), strict=True)}
@@ -184,12 +187,18 @@ class Nnet3(NaturalGradient):
         factors = torch.where(finite, factors * rate, 0.0)
         for part, step in zip(parts, factors.unbind(), strict=True):
             self.model.params[part].addcmul_(gradient[part], step, value=-1.0)
-        if self.options.proportional_shrink:
-            shrunk = (1.0 - self.options.proportional_shrink * self.rate) ** (frames / self.options.shrink_frames)
-            for part in parts:
-                self.model.params[part].mul_(shrunk)
+        self._shrink(parts)
         self._constrain_orthonormal()
         self.steps += 1
+
+    def _shrink(self, parts: Sequence[slice]) -> None:
+        """Shrink the parameters in proportion to the rate, where what was collected of that is enough."""
+        share = self._host_frames / self.options.shrink_frames
+        self._log_shrunk += share * math.log1p(-self.options.proportional_shrink * self._host_rate)
+        if self._log_shrunk <= -LEAST_SHRINK:
+            for part in parts:
+                self.model.params[part].mul_(math.exp(self._log_shrunk))
+            self._log_shrunk = 0.0
 
     def _constrain_orthonormal(self) -> None:
         """Make steps towards the semi-orthogonal constraint, of the maps that are drawn."""
@@ -200,8 +209,8 @@ class Nnet3(NaturalGradient):
                 constrain_orthonormal(self._own[m], m.orthonormal)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "steps": self.steps}
+        return {**super().state_dict(), "steps": self.steps, "log_shrunk": self._log_shrunk}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.steps = state["steps"]
+        self.steps, self._log_shrunk = state["steps"], state["log_shrunk"]

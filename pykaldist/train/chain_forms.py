@@ -18,11 +18,9 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
-from pykaldist.io.datadir import DataDir
-from pykaldist.io.durations import utt2num_frames
 from pykaldist.train.chain_preparation import PreparationOptions
 from pykaldist.train.kaldi_forms import Words, embedded, split
-from pykaldist.train.nnet3_forms import check_shrink, common_job, real, take_common
+from pykaldist.train.nnet3_forms import archive_frames, check_shrink, common_job, frames_of, learning_rates, real, take_common
 
 FOLDERS = ("feat_dir", "tree_dir", "lat_dir", "dir")
 NEEDLESS_OF_EGS = (  # about examples on disk, how many of them diagnostics see, and how they are made
@@ -86,11 +84,6 @@ def _phone_lm(text: str) -> PhoneLmOptions:
     return options
 
 
-def frames_of(data: Path) -> int:
-    """How many frames the utterances of a data directory have."""
-    return sum(utt2num_frames(DataDir(data)).values())
-
-
 def read_chain_form(words: Sequence[str], script: str = TRAIN, frames: Callable[[Path], int] = frames_of) -> ChainForm:
     """Read the command line of steps/nnet3/chain/train.py, or of e2e/train_e2e.py, which has transcripts in place of --lat-dir.
 
@@ -117,8 +110,9 @@ def read_chain_form(words: Sequence[str], script: str = TRAIN, frames: Callable[
     if preparation.lm_scale and not lattices:
         raise UserError(f"--egs.opts: --lattice-lm-scale {preparation.lm_scale:g} is of lattices, and there are none in "
                         f"{folders.get('lat_dir', tree_dir)}; leave it out, or make some (steps/align_fmllr_lats.sh).")
-    own = {name.replace("_", "-"): value for name, value in given.rest.items()}
-    return ChainForm(data, tree_dir, ali_dir, lattices, exp, preparation, phone_lm, {**job, **own}, notes)
+    job |= {name.replace("_", "-"): value for name, value in given.rest.items()}
+    check_shrink(job)
+    return ChainForm(data, tree_dir, ali_dir, lattices, exp, preparation, phone_lm, job, notes)
 
 
 def _preparation(given: Words, notes: list[str]) -> PreparationOptions:
@@ -153,14 +147,12 @@ def _job(given: Words, frames: Callable[[], int], exp: Path, preparation: Prepar
         raise UserError("--trainer.frames-per-iter 0: expected at least one frame.")
     rule = MinibatchRule(given.take("trainer.num_chunk_per_minibatch", "128"), "--trainer.num-chunk-per-minibatch")
     epochs = max(1, round(real(given, "trainer.num_epochs", "10") * shifts))
-    job = {
-        **common_job(given, epochs, iteration, notes, lambda: (frames() // iteration + 1) * shifts), "objective": "chain",
+    return {
+        **common_job(given, epochs, iteration, notes, lambda: archive_frames(frames(), iteration),
+                     lambda: (frames() // iteration + 1) * shifts), "objective": "chain",
         "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
-        "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0002"),
-        "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00002"),
+        **learning_rates(given, "0.0002", "0.00002"),
         "num-chunk-per-minibatch": str(rule),
         "leaky-hmm-coefficient": given.take("chain.leaky_hmm_coefficient", "0.00001"),
         "l2-regularize": given.take("chain.l2_regularize", "0.0"), "xent-regularize": given.take("chain.xent_regularize", "0.0"),
         "apply-deriv-weights": given.take("chain.apply_deriv_weights", "true"), "randomizer-seed": str(preparation.srand)}
-    check_shrink(job)
-    return job

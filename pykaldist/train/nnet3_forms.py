@@ -10,11 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from pykaldist.errors import UserError
 from pykaldist.frames.minibatch_rule import MinibatchRule
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.durations import utt2num_frames
 from pykaldist.nnet.nnet3_learner import parse_dropout_schedule
 from pykaldist.optim.nnet3 import Nnet3Options
 from pykaldist.options import boolean
+from pykaldist.parallel.launch.job import LR_SCALES
+from pykaldist.parallel.strategies.base.growth import growing
+from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
 # About examples on disk, models on the way and mails, none of which are here, and steps of the script.
@@ -56,11 +63,25 @@ def take_common(given: Words, options: Mapping[str, str]) -> None:
         raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
 
 
-def common_job(given: Words, epochs: int, frames: int, notes: list[str],
+def frames_of(data: Path) -> int:
+    """How many frames the utterances of a data directory have."""
+    return sum(utt2num_frames(DataDir(data)).values())
+
+
+def archive_frames(frames: int, most: int, shifts: int = 1) -> int:
+    """The frames of one of Kaldi's archives, of `most` of them: all have as many, and there is one more than are full.
+
+    `shifts`: of the frames of an example, an iteration takes one.
+    """
+    return max(1, frames // (shifts * (frames // (shifts * most) + 1)))
+
+
+def common_job(given: Words, epochs: int, frames: int, notes: list[str], archive: Callable[[], int],
                most: Callable[[], int] | None = None) -> dict[str, str]:
     """The options of `pykaldist train` that all scripts have; what is not just as in Kaldi goes to `notes`.
 
-    `frames`: those of a worker in one of Kaldi's iterations. `most` counts the jobs that the data is enough for; where --ngpu
+    `frames`: those of a worker between two averages of models; `archive` counts those of one of Kaldi's iterations, which are fewer where
+    the data do not fill its archives. `most` counts the jobs that the data is enough for; where --ngpu
     or --strategy says that this is not Kaldi's schedule, there is no such bound.
     """
     workers = int(given.rest.get("ngpu") or given.number("trainer.optimization.num_jobs_final", "8"))
@@ -90,7 +111,7 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str],
         period = {} if "average_period" in given.rest else {"average-frames": str(frames)}
         job |= {**period, "l2-regularize-factor": repr(1.0 / workers)}
     if shrink := real(given, "trainer.optimization.proportional_shrink", "0"):
-        job |= {"proportional-shrink": repr(shrink), "shrink-frames": str(frames)}
+        job |= {"proportional-shrink": repr(shrink), "shrink-frames": str(archive())}
     if strategy in ("ma", "kaldi") and 0 < first < workers:
         job["initial-workers"] = str(first)
     elif first != workers > 1:
@@ -99,11 +120,18 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str],
 
 
 def check_shrink(job: Mapping[str, str]) -> None:
-    """Raise UserError where parameters would shrink too much at the first or the last learning rate of a run, before data is prepared."""
-    if "proportional-shrink" in job:
-        options, last = Nnet3Options(proportional_shrink=float(job["proportional-shrink"])), int(job["ngpu"])
-        options.check_shrink(int(job.get("initial-workers", last)) * float(job["learn-rate"]))
-        options.check_shrink(last * float(job["final-learn-rate"]))
+    """Check, before data is prepared, that parameters do not shrink too much at the highest learning rate of a run.
+
+    Raises UserError where they do, as Kaldi does when it has come to that rate.
+    """
+    if "proportional-shrink" not in job:
+        return
+    workers, first, last = int(job["ngpu"]), float(job["learn-rate"]), float(job["final-learn-rate"])
+    scale = LR_SCALES[job.get("lr-scale") or make_strategy(job["strategy"]).lr_scale](workers)
+    initial = int(job.get("initial-workers", "0"))
+    done = np.linspace(0.0, 1.0, 101)
+    training = np.array([growing(initial, workers, share) if initial else scale for share in done.tolist()])
+    Nnet3Options(proportional_shrink=float(job["proportional-shrink"])).check_shrink(float(np.max(training * first * (last / first)**done)))
 
 
 def _recurrent(given: Words, notes: list[str]) -> dict[str, str]:
@@ -136,8 +164,11 @@ class FrameForm:
     notes: list[str] = field(default_factory=list)
 
 
-def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
-    """Read the command line of steps/nnet3/train_dnn.py or train_rnn.py."""
+def read_frame_form(words: Sequence[str], script: str = FRAMES, frames: Callable[[Path], int] = frames_of) -> FrameForm:
+    """Read the command line of steps/nnet3/train_dnn.py or train_rnn.py.
+
+    `frames`: of --feat-dir, where somebody asks for them.
+    """
     options, arguments = split(words)
     if arguments:
         raise UserError(f"expected options alone, found {arguments[0]!r}.")
@@ -158,27 +189,34 @@ def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
         pack["online-ivector-dir"] = ivectors
     srand = given.number("trainer.srand", "0")
     epochs = max(1, round(real(given, "trainer.num_epochs", "8")))
+    examples = given.number("egs.frames_per_eg", "8") if script == FRAMES else 1
     minibatches = _frames(given) if script == FRAMES else _chunks(given, notes)
     iteration = given.number("trainer.samples_per_iter", "400000" if script == FRAMES else "20000")
+    if not iteration * examples:
+        raise UserError("--trainer.samples-per-iter and --egs.frames-per-eg: expected 1 or more.")
     if script == CHUNKS:
         iteration *= int(minibatches["chunk-width"])
-    job = {**common_job(given, epochs, iteration, notes), "objective": "xent",
+    job = {**common_job(given, epochs, iteration, notes, lambda: archive_frames(frames(data), iteration, examples)), "objective": "xent",
            "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
-           "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0003"),
-           "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00003"),
-           "randomizer-seed": str(srand), **minibatches}
-    check_shrink(job)
+           **learning_rates(given, "0.0003", "0.00003"), "randomizer-seed": str(srand), **minibatches}
     for name in EDGES:
         if (value := job.pop(name.replace("_", "-"), "-1")) != "-1" and script == CHUNKS:
             notes.append(f"--egs.{name.replace('_', '-')} {value}: the first and the last chunk of an utterance have frames around them as "
                          "all have, copies of its first or last frame")
-    own = {name.replace("_", "-"): value for name, value in given.rest.items()}
-    return FrameForm(data, ali, lang, exp, srand, held_out, pack, {**job, **own}, notes)
+    job |= {name.replace("_", "-"): value for name, value in given.rest.items()}
+    check_shrink(job)
+    return FrameForm(data, ali, lang, exp, srand, held_out, pack, job, notes)
+
+
+def learning_rates(given: Words, first: str, last: str) -> dict[str, str]:
+    """The learning rates at the beginning and at the end, whose defaults are `first` and `last`."""
+    names = {"learn-rate": ("trainer.optimization.initial_effective_lrate", first),
+             "final-learn-rate": ("trainer.optimization.final_effective_lrate", last)}
+    return {name: repr(real(given, *kaldis)) for name, kaldis in names.items()}
 
 
 def _frames(given: Words) -> dict[str, str]:
     """The options of train_dnn.py about minibatches."""
-    given.take("egs.frames_per_eg")
     name = "trainer.optimization.minibatch_size"
     return {"minibatch-size": str(MinibatchRule(given.take(name, "512"), "--trainer.optimization.minibatch-size").chunks(1))}
 

@@ -86,20 +86,37 @@ def test_natural_gradient_updates_are_kaldis(kaldis: dict[str, Tensor], name: st
     assert moved > 0.05  # by no trifle
 
 
+def network_of(component: Nnet3Component) -> Nnet3Network:
+    """A network that has this affine component alone."""
+    nodes = [f"input-node name=input dim={component.linear.shape[1]}", "component-node name=only component=affine input=input",
+             "output-node name=output input=only"]
+    return Nnet3Network(files.Nnet3({node.name: node for node in map(parse_node, nodes)}, {"affine": component}), subsampling=1)
+
+
 @pytest.mark.parametrize("minibatches", [1, 4])
 def test_parameters_shrink_in_proportion_to_the_rate(kaldis: dict[str, Tensor], minibatches: int) -> None:
     """As Kaldi's do in an iteration, whatever minibatches its frames are in."""
-    component = component_at(kaldis, "affine", 0)
-    nodes = [f"input-node name=input dim={component.linear.shape[1]}", "component-node name=only component=affine input=input",
-             "output-node name=output input=only"]
-    network = Nnet3Network(files.Nnet3({node.name: node for node in map(parse_node, nodes)}, {"affine": component}), subsampling=1)
+    network = network_of(component_at(kaldis, "affine", 0))
     optimizer = Nnet3(Given(network, [], []), Nnet3Options(proportional_shrink=10.0, shrink_frames=100 * minibatches))
     before = network.params.clone()
     for _ in range(minibatches):
         optimizer.apply(torch.zeros_like(network.params), 0.03, 100)
     torch.testing.assert_close(network.params, 0.7 * before)
-    with pytest.raises(UserError, match=r"give 8\.33 or less"):
+    with pytest.raises(UserError, match=r"give less than 8\.33\."):
         optimizer.apply(torch.zeros_like(network.params), 0.06, 100)
+
+
+def test_a_small_factor_is_not_lost_in_single_precision(kaldis: dict[str, Tensor]) -> None:
+    network = network_of(component_at(kaldis, "affine", 0))
+    optimizer = Nnet3(Given(network, [], []), Nnet3Options(proportional_shrink=1.0, shrink_frames=400_000))
+    before = network.params.clone()
+    for _ in range(20_000):
+        optimizer.set_rate(3e-5)
+        optimizer._set_frames(256)
+        optimizer._shrink([slice(0, len(before))])
+    wanted = (1 - 3e-5) ** (20_000 * 256 / 400_000)
+    torch.testing.assert_close(network.params / before, torch.full_like(before, wanted), rtol=0, atol=1.2e-4)
+    assert 0 < (before - network.params).abs().max() / before.abs().max() < 1e-3
 
 
 def test_batch_normalisation_is_kaldis(kaldis: dict[str, Tensor]) -> None:

@@ -56,9 +56,26 @@ def test_cmvn_of_what_was_heard_so_far():
 
 
 def test_parameters_shrink_in_each_of_kaldis_iterations():
-    found = form("--trainer.optimization.proportional-shrink 10 --trainer.frames-per-iter 1500000").job
-    assert float(found["proportional-shrink"]) == 10 and found["shrink-frames"] == "1500000"
-    assert "proportional-shrink" not in form("--trainer.optimization.proportional-shrink=0.0").job
+    """Its archives have as many frames as each other, and are no more than full."""
+    asked = "--trainer.frames-per-iter 1500000 --trainer.optimization.num-jobs-final 1 --trainer.optimization.proportional-shrink"
+    for frames, archive in ((900_000, 900_000), (1_600_000, 800_000), (6_100_000, 1_220_000)):
+        found = form(f"{asked} 10", frames=frames).job
+        assert float(found["proportional-shrink"]) == 10 and found["shrink-frames"] == str(archive)
+    assert "proportional-shrink" not in form(f"{asked} 0.0").job
+
+
+def test_parameters_that_shrink_to_half_are_found_before_data_is_prepared():
+    """At the highest rate of the run, which growing workers have in its middle, and strategies with their own scale of the rate."""
+    jobs = "--trainer.optimization.num-jobs-initial 1 --trainer.optimization.num-jobs-final 16"
+    rates = "--trainer.optimization.initial-effective-lrate 0.001 --trainer.optimization.final-effective-lrate 0.0001"
+    text = f"{jobs} {rates} --trainer.optimization.proportional-shrink"
+    with pytest.raises(UserError, match=r"too large at a learning rate of 0\.0048"):
+        form(f"{text} 200")
+    assert form(f"{text} 100").job["ngpu"] == "16"
+    assert form(f"{text} 400", "--strategy", "ssgd").job["strategy"] == "ssgd"
+    for more in (["--lr-scale", "linear"], ["--learn-rate", "0.01"]):
+        with pytest.raises(UserError, match="proportional-shrink 400 is too large"):
+            form(f"{text} 400", "--strategy", "ssgd", *more)
 
 
 def test_options_of_the_trainer_go_before_kaldis():
@@ -134,7 +151,8 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     ("--egs.opts '--lattice-prune-beam 4'", "lattice-prune"), ("--trainer.dropout-schedule 'lstm.*=0,0.3,0'", "dropout-schedule lstm"),
     ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn maybe'", "maybe"),
     ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink much", "expected a number"),
-    ("--trainer.optimization.proportional-shrink 5000", "too large for a learning rate of 0.0002"),
+    ("--trainer.optimization.proportional-shrink 5000", "too large at a learning rate of 0.000528"),
+    ("--trainer.optimization.initial-effective-lrate x", "effective-lrate x: expected a number"),
     ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
     ("--chain.lm-opts=--num-states=3", "num-states"), ("--trainer.num-epochs many", "expected a number"),
     ("--trainer.add-option=--foo", "no meaning"), ("--chain-opts=--x", "chain-opts"), ("data/train", "options alone"),

@@ -220,7 +220,7 @@ def test_a_recipes_call_in_our_words():
               "initial-model": "exp/tdnn/0.raw", "device": "auto"}
     assert {name: found.job[name] for name in wanted} == wanted and found.notes == []
     assert found.pack == {"cmvn-opts": "--norm-means=false --norm-vars=false", "online-ivector-dir": "exp/iv"} and found.cv_utts == 0
-    for text, sentence in (("--egs.dir exp/egs", "no examples on disk"), ("--trainer.optimization.proportional-shrink 5000", "too large"),
+    for text, sentence in (("--egs.dir exp/egs", "no examples on disk"), ("--trainer.samples-per-iter 0", "expected 1 or more"),
                            ("--trainer.optimization.minibatch-size x", "minibatch-size x"), ("data", "options alone")):
         with pytest.raises(UserError, match=re.escape(sentence)):
             read_frame_form([*FOLDERS, *shlex.split(text)])

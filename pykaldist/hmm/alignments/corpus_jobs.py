@@ -6,7 +6,7 @@ folder, of which each is written by one process, whole or not at all:
     blocks/<block>           the block's utterances, words and offsets
     <rows>/<block>.npy       the block's rows of an array: features that are kept, alignments
     graphs.<n>/<block>       its training graphs
-    trans.<n>/trans.1        the fMLLR transforms of speakers, where features are adapted anew in each pass
+    trans.<n>/<block>        the fMLLR transforms of the block's speakers, where features are adapted anew in each pass
     call.<n>                 a task: its name, its arrays, what is named for all blocks
     call.<n>.<job>           the blocks of a job, and what is named for each of them
     result.<n>.<job>         what the task gave, of each block, or sums (`PairwiseSum`)
@@ -34,7 +34,7 @@ import numpy as np
 from pykaldist import usage
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.feats.transforms import SpeakerTransforms, write_speaker_transforms
+from pykaldist.feats.transforms import SpeakerTransforms
 from pykaldist.hmm.alignments.corpus import (
     BLOCK,
     TASKS,
@@ -191,6 +191,15 @@ class RowFiles:
             yield self.block(number)
 
 
+class BlockTransforms:
+    """A folder with the transforms of each block's speakers, which goes with the last features that are adapted by them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+
 class JobFeatures(PipedFeatures):
     """The features of a corpus whose blocks are jobs', which each job reads anew."""
 
@@ -198,24 +207,24 @@ class JobFeatures(PipedFeatures):
         super().__init__(data, pipeline, corpus.utts, corpus.offsets)
         self.blocks = corpus.blocks()
         self._jobs = corpus.array_jobs
+        self._of_blocks: BlockTransforms | None = None
 
     def adapted(self, transforms: Mapping[str, np.ndarray]) -> JobFeatures:
-        folder = _read_from(transforms)
-        if folder is not None:
-            return super().adapted(transforms)
-        folder = self._jobs.new("trans")
-        folder.mkdir()
-        write_speaker_transforms(folder / "trans.1", transforms.items())
-        other = super().adapted(SpeakerTransforms.read(folder))
-        weakref.finalize(other, shutil.rmtree, folder, ignore_errors=True)
+        other = super().adapted(transforms)
+        other._of_blocks = BlockTransforms(self._jobs.new("trans"))
+        for number, (first, end) in enumerate(self.blocks):
+            speakers = dict.fromkeys(self.data.utt2spk[utt] for utt in self.utts[first:end])
+            write_message(other._of_blocks.folder / str(number), {name: transforms[name].astype(np.float32) for name in speakers})
         return other
 
     @property
     def described(self) -> list[Any]:
-        """What a job needs, to read them; it reads the transforms of speakers where this process has read them."""
-        folder, adapted = _read_from(self.pipeline.fmllr), _read_from(self.transforms)
-        return [str(self.data.path), replace(self.pipeline, fmllr=None) if folder else self.pipeline, self.dim, folder and str(folder),
-                self.projection, adapted and str(adapted)]
+        """What a job needs, to read them; it reads the pipeline's transforms of speakers where this process has read them."""
+        fmllr, transform_dir = self.pipeline.fmllr, None
+        if isinstance(fmllr, SpeakerTransforms) and fmllr.transform_dir is not None:
+            transform_dir = str(fmllr.transform_dir)
+        return [str(self.data.path), replace(self.pipeline, fmllr=None) if transform_dir else self.pipeline, self.dim, transform_dir,
+                self.projection, self._of_blocks and str(self._of_blocks.folder)]
 
     def block(self, number: int) -> np.ndarray:
         """The rows of a block."""
@@ -359,12 +368,7 @@ def _data(path: str) -> DataDir:
     return DataDir(path)
 
 
-def _read_from(transforms: Mapping[str, np.ndarray] | None) -> Path | None:
-    """The folder that transforms were read from, if they were."""
-    return transforms.transform_dir if isinstance(transforms, SpeakerTransforms) else None
-
-
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=1)
 def _transforms(path: str) -> SpeakerTransforms:
     return SpeakerTransforms.read(path)
 
@@ -411,7 +415,8 @@ def _read_array(described: list[Any], block: int, part: Corpus) -> Any:
         data, pipeline, dim, transform_dir, projection, adapted = described
         if transform_dir:
             pipeline = replace(pipeline, fmllr=_transforms(transform_dir))
-        return made_features(_data(data), pipeline, part.utts, part.offsets, dim, projection, _transforms(adapted) if adapted else None)
+        transforms = read_message(Path(adapted) / str(block)) if adapted else None
+        return made_features(_data(data), pipeline, part.utts, part.offsets, dim, projection, transforms)
     path, (width, dtype) = folder / f"{block}.npy", described[1:]
     return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(frames, width), dtype)
 

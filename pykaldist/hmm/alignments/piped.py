@@ -53,7 +53,7 @@ class PipedFeatures:
     """The features of a data directory, float32, which are read through a pipeline each time that they are asked for.
 
     Utterance u has the rows `offsets[u]:offsets[u + 1]`. What is asked for are whole utterances, projected where there is a projection, and
-    adapted where there are speakers' transforms.
+    adapted where there are speakers' transforms; both are made by copies, which know together what was heard.
     """
 
     projection: Projection | None = None
@@ -63,7 +63,7 @@ class PipedFeatures:
         self.data, self.pipeline, self.utts, self.offsets = data, pipeline, utts, offsets
         self.dim = int(pipeline.apply(data, utts[0], again=True).shape[1])  # as they are read
         self.shape = int(offsets[-1]), self.dim
-        self._heard = 0  # utterances, of the first pass
+        self._heard = [0]  # utterances, of the first pass
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -87,8 +87,8 @@ class PipedFeatures:
     def part(self, first: int, end: int) -> np.ndarray:
         """The rows of the utterances `first` to `end` - 1. Raises UserError as `read_features`."""
         offsets = self.offsets[first:end + 1] - self.offsets[first]
-        utts, heard = self.utts[first:end], first < self._heard
-        self._heard = max(self._heard, end)
+        utts, heard = self.utts[first:end], first < self._heard[0]
+        self._heard[0] = max(self._heard[0], end)
         return made_features(self.data, self.pipeline, utts, offsets, self.dim, self.projection, self.transforms, heard)
 
     def parts(self, blocks: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:

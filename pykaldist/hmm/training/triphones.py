@@ -9,7 +9,7 @@ fMLLR) begins with one for each leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -136,6 +136,7 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         converted = corpus.new_rows(None, np.int32)
         corpus.run(convert, engine, tids, converted, old=old, tree=tree, model=model)
         state = State(tree, model, gmm, Alignments(converted), corpus.feats, rng)
+    corpus = replace(corpus, feats=np.zeros(0))  # so that those of the beginning go when others are learned
     graphs = corpus.graphs(lang, state.tree, state.transition_model)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, first_gauss or max_leaves, totgauss, engine,
                         adaptation, log=log)

@@ -16,11 +16,18 @@ from pykaldist.hmm.alignments.corpus import PairwiseSum
 from pykaldist.hmm.alignments.corpus_jobs import Jobs, RowFiles
 from pykaldist.hmm.gmm.gmm import GmmStats
 from pykaldist.hmm.gmm.ubm import UbmOptions, UbmStats
-from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir, get_fmllr_basis_dir, train_lda_mllt_dir, train_sat_dir
+from pykaldist.hmm.training.adapted_experiment import (
+    align_fmllr_dir,
+    get_fmllr_basis_dir,
+    train_lda_mllt_dir,
+    train_quick_dir,
+    train_sat_dir,
+)
 from pykaldist.hmm.training.experiment import align_dir, train_deltas_dir, train_mono_dir
 from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions
 from pykaldist.hmm.training.mono import MonoOptions
+from pykaldist.hmm.training.quick import QuickOptions
 from pykaldist.hmm.training.sat import SatOptions
 from pykaldist.hmm.training.triphones import TriphoneOptions
 from pykaldist.io.datadir import DataDir, write_table
@@ -82,25 +89,27 @@ def test_nothing_has_no_sum() -> None:
     assert sums.result() is None
 
 
-def systems(work: Path, data: DataDir, lang: LangDir, jobs: JobsOptions, nj: int, stages: str) -> None:
+def systems(work: Path, data: DataDir, lang: LangDir, jobs: JobsOptions, nj: int, stages: str, log: Callable[[str], None] = silent) -> None:
     """Train systems and align with them; each stage is named by a word of `stages`."""
     short = {"num_iters": 4, "max_iter_inc": 3, "realign_iters": "2"}
     made: dict[str, Callable[[], str]] = {
         "mono": lambda: train_mono_dir(data.path, lang.path, work / "mono", MonoOptions(num_iters=2, realign_iters="1", totgauss=30),
-                                       AlignOptions(), nj=nj, log=silent, jobs=jobs),
-        "ali": lambda: align_dir(data.path, lang.path, work / "mono", work / "ali", AlignOptions(), nj, silent, jobs=jobs),
+                                       AlignOptions(), nj=nj, log=log, jobs=jobs),
+        "ali": lambda: align_dir(data.path, lang.path, work / "mono", work / "ali", AlignOptions(), nj, log, jobs=jobs),
         "deltas": lambda: train_deltas_dir(data.path, lang.path, work / "ali", work / "deltas", 20, 40, TriphoneOptions(**short),
-                                           AlignOptions(), nj=nj, log=silent, jobs=jobs),
+                                           AlignOptions(), nj=nj, log=log, jobs=jobs),
         "lda": lambda: train_lda_mllt_dir(data.path, lang.path, work / "ali", work / "lda", 20, 40,
                                           LdaMlltOptions(**short, dim=6, mllt_iters="2"), AlignOptions(), splice_opts="--left-context=1",
-                                          nj=nj, log=silent, jobs=jobs),
+                                          nj=nj, log=log, jobs=jobs),
         "sat": lambda: train_sat_dir(data.path, lang.path, work / "ali", work / "sat", 20, 40, SatOptions(**short, fmllr_iters="2"),
-                                     AlignOptions(), FmllrOptions(fmllr_min_count=50), nj, silent, jobs=jobs),
+                                     AlignOptions(), FmllrOptions(fmllr_min_count=50), nj, log, jobs=jobs),
         "sat_ali": lambda: align_fmllr_dir(data.path, lang.path, work / "sat", work / "sat_ali", AlignOptions(),
-                                           FmllrOptions(fmllr_min_count=50), nj, silent, jobs=jobs),
-        "dubm": lambda: train_diag_ubm_dir(8, data.path, lang.path, work / "ali", work / "dubm", UbmOptions(num_iters=2), nj, log=silent,
+                                           FmllrOptions(fmllr_min_count=50), nj, log, jobs=jobs),
+        "quick": lambda: train_quick_dir(data.path, lang.path, work / "sat_ali", work / "quick", 20, 40, QuickOptions(**short),
+                                         AlignOptions(), nj, log, jobs=jobs),
+        "dubm": lambda: train_diag_ubm_dir(8, data.path, lang.path, work / "ali", work / "dubm", UbmOptions(num_iters=2), nj, log=log,
                                            jobs=jobs),
-        "basis": lambda: get_fmllr_basis_dir(data.path, lang.path, work / "ali", False, 0.01, nj, silent, jobs=jobs)}
+        "basis": lambda: get_fmllr_basis_dir(data.path, lang.path, work / "ali", False, 0.01, nj, log, jobs=jobs)}
     for stage in stages.split():
         made[stage]()
 
@@ -148,14 +157,21 @@ def test_features_that_are_not_kept_give_the_same(tmp_path: Path, toy_data: Data
 
 @pytest.mark.slow
 def test_jobs_adapt_features_in_each_pass(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
-    """They write no adapted features, and make the systems of features that are kept."""
+    """They write no adapted features, and make the systems of features that are kept; transforms go with the features that have them."""
+    alive: list[int] = []
+
+    def silent_but_counting(line: str) -> None:
+        if line.startswith("iteration 3"):  # behind the one that estimates fMLLR
+            alive.append(len(list((tmp_path / "anew").glob("*/jobs/trans.*"))))
+
     for name, jobs in (("kept", JobsOptions("", BLOCK, "true")), ("anew", JobsOptions(jobs_cmd, BLOCK, "false"))):
         (tmp_path / name).mkdir()
-        systems(tmp_path / name, toy_data, toy_lang, jobs, 2, "mono ali sat sat_ali")
-    for stage in ("sat", "sat_ali"):
+        systems(tmp_path / name, toy_data, toy_lang, jobs, 2, "mono ali sat sat_ali quick", silent_but_counting)
+    for stage in ("sat", "sat_ali", "quick"):
         same(tmp_path / "kept" / stage, tmp_path / "anew" / stage)
         logs = [path.name for path in (tmp_path / "anew" / stage / "log").iterdir()]
-        assert any(name.startswith("speaker_sums.") for name in logs) and not any(name.startswith("adapt.") for name in logs)
+        assert any(name.startswith("accumulate.") for name in logs) and not any(name.startswith("adapt.") for name in logs)
+    assert alive == [0, 0, 1, 1]
 
 
 def test_a_job_that_fails_ends_the_stage(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
