@@ -205,8 +205,9 @@ def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: n
     """
     engine = engine or Engine()
     fmllr = Fmllr(iterations("fmllr-iters", options.fmllr_iters), corpus, utt2spk, start, lang.silence_phones, fmllr_options, engine)
-    system = train_triphones(replace(corpus, feats=adapted(corpus, utt2spk, start, engine)), lang, tids, old, max_leaves, totgauss, options,
-                             align_options, engine, fmllr, log, checkpoint)
+    goes_on = checkpoint is not None and checkpoint.stage  # with transforms of its own
+    system = train_triphones(corpus if goes_on else replace(corpus, feats=adapted(corpus, utt2spk, start, engine)), lang, tids, old,
+                             max_leaves, totgauss, options, align_options, engine, fmllr, log, checkpoint)
     return system, unadapted_twin(system, corpus, engine), fmllr.transforms
 
 
