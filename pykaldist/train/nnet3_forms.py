@@ -84,6 +84,8 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str], archive
     the data do not fill its archives. `most` counts the jobs that the data is enough for; where --ngpu
     or --strategy says that this is not Kaldi's schedule, there is no such bound.
     """
+    if not (own := given.rest.get("ngpu") or "1").isdecimal():
+        raise UserError(f"--ngpu {own}: expected a whole number.")
     workers = int(given.rest.get("ngpu") or given.number("trainer.optimization.num_jobs_final", "8"))
     first = given.number("trainer.optimization.num_jobs_initial", "1")
     given.take("trainer.optimization.num_jobs_final")
@@ -126,12 +128,13 @@ def check_shrink(job: Mapping[str, str]) -> None:
     """
     if "proportional-shrink" not in job:
         return
-    workers, first, last = int(job["ngpu"]), float(job["learn-rate"]), float(job["final-learn-rate"])
-    scale = LR_SCALES[job.get("lr-scale") or make_strategy(job["strategy"]).lr_scale](workers)
+    given, workers = Words("train.py", dict(job)), int(job["ngpu"])
+    shrink, first, last = (real(given, name, "0") for name in ("proportional-shrink", "learn-rate", "final-learn-rate"))
+    scale = LR_SCALES.get(job.get("lr-scale") or make_strategy(job["strategy"]).lr_scale, float)(workers)
     initial = int(job.get("initial-workers", "0"))
     done = np.linspace(0.0, 1.0, 101)
     training = np.array([growing(initial, workers, share) if initial else scale for share in done.tolist()])
-    Nnet3Options(proportional_shrink=float(job["proportional-shrink"])).check_shrink(float(np.max(training * first * (last / first)**done)))
+    Nnet3Options(proportional_shrink=shrink).check_shrink(float(np.max(training * first**(1.0 - done) * last**done)))
 
 
 def _recurrent(given: Words, notes: list[str]) -> dict[str, str]:

@@ -153,6 +153,8 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink much", "expected a number"),
     ("--trainer.optimization.proportional-shrink 5000", "too large at a learning rate of 0.000528"),
     ("--trainer.optimization.initial-effective-lrate x", "effective-lrate x: expected a number"),
+    ("--trainer.optimization.proportional-shrink 10 --learn-rate x", "--learn-rate x: expected a number"),
+    ("--ngpu many", "--ngpu many: expected a whole number"),
     ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
     ("--chain.lm-opts=--num-states=3", "num-states"), ("--trainer.num-epochs many", "expected a number"),
     ("--trainer.add-option=--foo", "no meaning"), ("--chain-opts=--x", "chain-opts"), ("data/train", "options alone"),
